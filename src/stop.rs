@@ -7,9 +7,10 @@ use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use signal_hook::low_level::signal_name;
 
@@ -122,15 +123,11 @@ impl Stop {
 
     /// Subtracts time that other processes have spent from the time limit.
     pub fn spent(&self, time: Duration) {
-        let mut deadline = self.deadline();
+        let mut deadline = self.deadline.lock();
         *deadline = deadline.and_then(|(end, limit)| {
             let earlier = Instant::now().checked_add(limit.saturating_sub(time))?;
             Some((end.min(earlier), limit))
         });
-    }
-
-    fn deadline(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
-        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on a signal calls `act` with its number, and requests a stop only if that returns false.
@@ -143,7 +140,7 @@ impl Stop {
     }
 
     pub fn reason(&self) -> Option<Reason> {
-        if self.deadline().is_some_and(|(end, _)| Instant::now() >= end) {
+        if self.deadline.lock().is_some_and(|(end, _)| Instant::now() >= end) {
             self.request(Reason::MaxTime);
         }
         self.reason.get().cloned()
@@ -209,7 +206,7 @@ static RESTORE: OnceLock<fn()> = OnceLock::new();
 
 /// While the guard exists, [`leave`] waits for a short time before it ends the process.
 pub fn writing() -> RwLockReadGuard<'static, ()> {
-    WRITING.read().unwrap_or_else(PoisonError::into_inner)
+    WRITING.read()
 }
 
 /// From now on [`leave`] calls `restore` before the process ends.
@@ -220,12 +217,7 @@ pub fn restore_by(restore: fn()) {
 /// Ends the process with `code` while replicas may still compute: without destructors, since that of LibTorch's global
 /// state would crash them.
 pub fn leave(code: i32) -> ! {
-    let end = Instant::now() + SAVING;
-    while let Err(TryLockError::WouldBlock) = WRITING.try_write().map(std::mem::forget)
-        && Instant::now() < end
-    {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    std::mem::forget(WRITING.try_write_for(SAVING));
     let farewell = aside(|| {
         RESTORE.get().inspect(|restore| restore());
         drop(std::io::stdout().flush());

@@ -66,7 +66,7 @@ pub fn no_warning(warning: String) {
 
 fn load(store: &Store, which: Which) -> (Result<Loaded, Error>, Vec<String>) {
     let mut warnings = Vec::new();
-    let loaded = store.load(&which, &mut |warning| warnings.push(warning));
+    let loaded = store.load(which, &mut |warning| warnings.push(warning));
     (loaded, warnings)
 }
 
@@ -192,9 +192,9 @@ fn a_missing_or_dangling_pointer_is_replaced_by_the_newest_intact_checkpoint() {
 
 #[test]
 fn a_damaged_checkpoint_named_by_the_user_is_refused_with_an_intact_one_to_use() {
-    let (run, store) = run_with(&[1, 2, 3]);
+    let (run, _) = run_with(&[1, 2, 3]);
     flip(&dir_of(&run, 3).join("state.json"), 1, 1);
-    let error = load(&store, Which::Path(dir_of(&run, 3))).0.unwrap_err().to_string();
+    let error = read(&dir_of(&run, 3)).unwrap_err().to_string();
     assert!(error.contains("step-00000003/state.json' is damaged"), "{error}");
     assert!(error.contains("step-00000002' instead, which is intact"), "{error}");
 }

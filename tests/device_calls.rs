@@ -121,8 +121,7 @@ impl Case {
         let (start, limit) = (StartingPoint::default(), Duration::from_secs(60));
         let strategy =
             DataParallel::<Wgpu, _>::new(Arc::new(task), Arc::new(plan), start, limit, Planter(self.planted));
-        let directory = tempfile::tempdir().unwrap();
-        learner::train(initialize(model, 0).unwrap(), strategy, directory.path()).unwrap();
+        learner::train(initialize(model, 0).unwrap(), strategy).unwrap();
         *LISTENER.0.lock().unwrap()
     }
 

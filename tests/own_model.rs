@@ -25,7 +25,7 @@ use crate::toy::{self, Mishap, Toy};
 
 fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
-    learner::train(model, strategy, directory).unwrap();
+    learner::train(model, strategy).unwrap();
 }
 
 /// What a run left: weights and the optimizer's memory.
@@ -75,7 +75,7 @@ fn sharding_is_refused<B: HostBackend>() {
     Arc::get_mut(&mut strategy.plan).unwrap().shard_optimizer = true;
     let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
     let strategy = strategy.by(AdamWConfig::new().init(), schedule);
-    let error = learner::train(model, strategy, place.path()).unwrap_err().to_string();
+    let error = learner::train(model, strategy).unwrap_err().to_string();
     assert!(error.contains("train without --shard-optimizer"), "{error}");
 }
 
@@ -84,7 +84,7 @@ fn train_by_adamw<B: HostBackend>(directory: &Path, devices: usize, steps: usize
     let world = World::new(4, (0..devices).collect());
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
     let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
-    learner::train(model, strategy.by(AdamWConfig::new().init(), schedule), directory).unwrap();
+    learner::train(model, strategy.by(AdamWConfig::new().init(), schedule)).unwrap();
 }
 
 fn the_same_by_an_optimizer_of_burns<B: HostBackend>() {
@@ -102,7 +102,7 @@ fn the_same_by_an_optimizer_of_burns<B: HostBackend>() {
         assert_eq!(weights("spread"), weights("whole"), "on {devices} devices");
     }
     let (model, strategy) = example::experiment::<B>(&of("whole"), World::new(4, vec![0]), usize::MAX).unwrap();
-    let error = learner::train(model, strategy, &of("whole")).unwrap_err().to_string();
+    let error = learner::train(model, strategy).unwrap_err().to_string();
     assert!(error.contains("belongs to another model or optimizer"), "{error}");
 }
 
@@ -173,7 +173,7 @@ fn the_same_over_processes<B: HostBackend>() {
             let directory = of(&rank.to_string());
             scope.spawn(move || {
                 let (model, strategy) = example::experiment::<B>(&directory, world(rank), usize::MAX).unwrap();
-                learner::train(model, strategy.with(Some(processes)), &directory).unwrap();
+                learner::train(model, strategy.with(Some(processes))).unwrap();
             });
         }
     });

@@ -9,7 +9,7 @@ use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln::nn::initialize;
 use kiln::parallel::{HostBackend, Times, time_copy, time_units};
 use kiln::study::planning::pipeline::{self, Work};
-use kiln::study::planning::{Experiment, Measured, Placement, Planning, Room, Unit, cuts, text};
+use kiln::study::planning::{Experiment, Layout, Measured, Planning, Room, Unit, cuts, text};
 
 use crate::small::{plan_of, setup};
 
@@ -169,7 +169,7 @@ fn the_choice_is_the_best_of_all_placements() {
         }
         assert_eq!(planning.rows.len(), best.len(), "seed {seed}");
         for row in &planning.rows {
-            let expected = best[&[row.placement.replicas, row.placement.cut.len()]];
+            let expected = best[&[row.layout.replicas, row.layout.cut.len()]];
             assert!((row.step_seconds - expected).abs() < 1e-12, "seed {seed}: {row:?}, not {expected}");
             assert!((row.images_per_second - 12.0 / row.step_seconds).abs() < 1e-9);
             assert!((0.0..1.0).contains(&row.bubble), "{row:?}");
@@ -182,7 +182,7 @@ fn the_choice_is_the_best_of_all_placements() {
 fn unequal_devices_get_unequal_parts() {
     let planned = |seconds: &[f64]| {
         let planning = Planning::new(&even(9, seconds, 0.0), one_replica(8, true)).unwrap();
-        planning.choice().placement.split_points()
+        planning.choice().layout.split_points()
     };
     assert_eq!(planned(&[1.0, 2.0]), [6]);
     assert_eq!(planned(&[2.0, 1.0]), [3]);
@@ -197,7 +197,7 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
         let measured = even(8, &vec![1.0; stages * replicas], 5.0);
         let measured = Measured { link: f64::INFINITY, ..measured };
         let cut = (0..stages).map(|stage| stage * 8 / stages..(stage + 1) * 8 / stages).collect();
-        measured.forecast(Placement { replicas, micro_batches, cut }, 1)
+        measured.forecast(Layout { replicas, micro_batches, cut }, 1)
     };
     for (micro_batches, stages) in [(1, 2), (4, 2), (4, 4), (8, 4)] {
         let it = forecast(micro_batches, stages, 1);
@@ -214,7 +214,7 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
     assert_eq!(forecast(4, 1, 2).traffic, 2.0 * 8.0);
     // A process for each stage holds no more than the stages behind it.
     let measured = Measured { in_processes: true, ..even(8, &[1.0, 1.0], 0.0) };
-    let it = measured.forecast(Placement { replicas: 1, micro_batches: 6, cut: vec![0..4, 4..8] }, 1);
+    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..4, 4..8] }, 1);
     assert_eq!(it.memory, [4.0 + 2.0 * 4.0, 4.0 + 4.0]);
 }
 
@@ -225,7 +225,7 @@ fn processes_exchange_gradients_beside_the_last_backward_pass() {
         let mut measured = Measured { in_processes, ..even(3, &vec![1.0; 2 * cut.len()], 0.0) };
         // The gradients of the last unit, which are final first, take 2 s over the link, those of the others 0.25 s.
         measured.units.iter_mut().zip([0.25, 0.25, 2.0]).for_each(|(unit, gradients)| unit.gradients = gradients);
-        measured.forecast(Placement { replicas: 2, micro_batches, cut }, 1).step_seconds
+        measured.forecast(Layout { replicas: 2, micro_batches, cut }, 1).step_seconds
     };
     // From second 1 of the backward pass the link is busy until second 3.5, which is half a second longer.
     assert_eq!(step(true, 1, &[0, 3]), 3.0 + 3.0 + 0.5);
@@ -244,7 +244,7 @@ fn the_link_decides_between_replicas_and_stages() {
         measured.units.iter_mut().for_each(|unit| unit.gradients = gradients);
         let experiment = Experiment { batch_size: 1, micro_batches: 8, replicas: None, uses_all: true };
         let planning = Planning::new(&measured, experiment).unwrap();
-        let it = &planning.choice().placement;
+        let it = &planning.choice().layout;
         [it.replicas, it.cut.len()]
     };
     // Without traffic replicas have no bubble; large gradients on a slow link cost more than one.
@@ -259,7 +259,7 @@ fn what_does_not_fit_is_not_chosen() {
     // Four units with one micro-batch at a time are 8 bytes; two with all eight are 18.
     measured.room.each = vec![7.9; 2];
     let planning = Planning::new(&measured, one_replica(1, false)).unwrap();
-    assert_eq!(planning.choice().placement.cut.len(), 2, "half of the model fits where the whole does not");
+    assert_eq!(planning.choice().layout.cut.len(), 2, "half of the model fits where the whole does not");
     assert!(planning.choice().fits && !planning.rows[1].fits);
     assert!(planning.to_string().contains("too large"), "{planning}");
     assert!(text::reason(&planning).contains("nothing else fits"), "{}", text::reason(&planning));

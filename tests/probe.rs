@@ -105,8 +105,7 @@ fn train<B: HostBackend>(fault: Fault, stages: usize, is_observed: bool) -> (Vec
     let (recorder, limit, task) = (Recorder::default(), Duration::from_secs(60), Faulty(experiment.task, fault));
     let start = StartingPoint::default();
     let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, limit, recorder.clone());
-    let directory = tempfile::tempdir().unwrap();
-    learner::train(initialize(model, 0).unwrap(), strategy, directory.path()).unwrap();
+    learner::train(initialize(model, 0).unwrap(), strategy).unwrap();
     let mut all = probe.take();
     all.sort_by_key(Observation::order);
     let recorded = std::mem::take(&mut *recorder.0.lock().unwrap());

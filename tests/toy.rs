@@ -325,6 +325,5 @@ pub fn strategy_from<B: HostBackend>(
 
 /// Trains a copy of `toy` by `strategy`.
 pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, strategy: DataParallel<B, Drill>) -> Result<()> {
-    let directory = tempfile::tempdir().unwrap();
-    learner::train(toy.clone(), strategy, directory.path())
+    learner::train(toy.clone(), strategy)
 }

@@ -5,9 +5,11 @@
 //! checkpoint that is followed by a newer one before its turn is left out.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
 
 use super::MANIFEST;
 use super::content::Entry;
@@ -51,7 +53,7 @@ impl Copies {
 
     /// Copies the checkpoint in the directory `path`, without waiting for it.
     pub fn send(&self, path: PathBuf) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         let (queue, _) = thread.get_or_insert_with(|| {
             let ((queue, queued), objects) = (channel(), self.objects.clone());
             let (url, warn) = (self.url.clone(), self.warn);
@@ -66,7 +68,7 @@ impl Copies {
     /// # Errors
     /// [`Error::Checkpoint`] if that failed.
     pub fn finish(&self) -> Result<()> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         let Some((queue, thread)) = thread else { return Ok(()) };
         drop(queue);
         thread.join().unwrap_or_else(|_| Err(Error::Checkpoint("the thread that copies checkpoints died".into())))

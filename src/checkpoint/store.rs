@@ -12,8 +12,7 @@ use super::atomic::{point, remove, sync_dir, unique};
 use super::content::Content;
 use super::manifest::{Manifest, Snapshot};
 use super::reading::{
-    Loaded, REPLACED, directory_name, follow, is_there, names_in, read, replaced, step_of, steps_in, steps_saved,
-    verify,
+    Loaded, REPLACED, directory_name, follow, is_there, names_in, replaced, step_of, steps_in, steps_saved, verify,
 };
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result, shown};
@@ -24,17 +23,17 @@ const ATTEMPTS: usize = 4;
 /// How the temporary names of checkpoints and pointers begin.
 const TEMPORARY: [&str; 3] = ["step-", ".best.", ".latest."];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Which checkpoint of a run is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    Latest,
     Best,
-    /// The directory of a checkpoint, of this run or of another.
-    Path(PathBuf),
+    Latest,
 }
 
 impl Which {
-    fn pointer(&self) -> &'static str {
-        if *self == Self::Best { "best" } else { "latest" }
+    /// The name of its pointer, and its word for `--which`.
+    pub(crate) fn name(self) -> &'static str {
+        if self == Self::Best { "best" } else { "latest" }
     }
 }
 
@@ -64,7 +63,7 @@ impl Store {
         store.recover()?;
         // Lost in a copy, without it the best checkpoint would be deleted.
         if store.pointed("best").is_none()
-            && let Some(best) = store.find(&Which::Best)
+            && let Some(best) = store.find(Which::Best)
         {
             point(&store.dir.join("best"), &best.file_name().unwrap_or_default().to_string_lossy())?;
         }
@@ -139,12 +138,9 @@ impl Store {
     /// (a newer one if there is no older).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if none is intact, or the one at [`Which::Path`] is not.
-    pub fn load(&self, which: &Which, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
-        let pointer = match which {
-            Which::Path(path) => return read(path),
-            which => which.pointer(),
-        };
+    /// [`Error::Checkpoint`] if none is intact.
+    pub fn load(&self, which: Which, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
+        let pointer = which.name();
         if let Ok(loaded) = follow(&self.dir.join(pointer), verify) {
             return Ok(loaded);
         }
@@ -168,23 +164,23 @@ impl Store {
 
     /// Where the newest or the best checkpoint is: its pointer or, where a copy of the run has lost that, what it would point
     /// to. `None` if there is none, or if no accuracy says which one is the best.
-    pub fn find(&self, which: &Which) -> Option<PathBuf> {
-        let link = self.dir.join(which.pointer());
+    pub fn find(&self, which: Which) -> Option<PathBuf> {
+        let link = self.dir.join(which.name());
         if is_there(&link) {
             return Some(link);
         }
-        let is_known = |step: &usize| *which != Which::Best || self.accuracy(*step).is_some();
+        let is_known = |step: &usize| which != Which::Best || self.accuracy(*step).is_some();
         let step = self.candidates(which).ok()?.into_iter().next().filter(is_known)?;
         Some(self.dir.join(directory_name(step)))
     }
 
     /// The steps to try for a pointer, in this order: its own, earlier ones, later ones, newest first. Without its own,
     /// for the best one those with the highest accuracy come first.
-    fn candidates(&self, which: &Which) -> Result<Vec<usize>> {
+    fn candidates(&self, which: Which) -> Result<Vec<usize>> {
         let mut steps = steps_saved(&self.dir)?;
-        let target = self.pointed(which.pointer());
+        let target = self.pointed(which.name());
         steps.sort_by_key(|step| (Some(*step) != target, target.is_some_and(|t| *step > t), Reverse(*step)));
-        if *which == Which::Best && target.is_none() {
+        if which == Which::Best && target.is_none() {
             // Of equals the first one became the best.
             let ranked = |step: &usize| self.accuracy(*step).map(|accuracy| (accuracy, Reverse(*step)));
             steps.sort_by(|a, b| ranked(b).partial_cmp(&ranked(a)).unwrap_or(Ordering::Equal));

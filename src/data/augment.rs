@@ -2,7 +2,7 @@
 //!
 //! The steps after `framing`: RandAugment and colour jitter on the bytes; random crop of the padded image and
 //! horizontal flip, which copy each row; cutout and random erasing, which name areas that become 0 after normalisation.
-//! Random numbers are drawn by [`Key`], so the result depends on seed, epoch and sample only.
+//! Random numbers are drawn by [`SampleKey`], so the result depends on seed, epoch and sample only.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
 use super::dataset::CHANNELS;
 use super::erase::RandomErasing;
-use super::key::{Key, Purpose};
 use super::normalization::Normalization;
 use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
-use crate::ops::images::{ByteImages, Pixels, Shown};
+use super::sample_key::{Purpose, SampleKey};
+use crate::ops::images::{ByteImages, Pixels, VisibleAreas};
 
 /// The augmentation and normalisation of images.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Augment {
 
 /// The random crop of the padded image: an offset in whole pixels, and whether it is mirrored.
 #[derive(Debug, Clone, Copy)]
-struct View {
+struct PaddedCrop {
     /// Source row of output row 0; may lie outside.
     top: isize,
     /// Source column of output column 0, before mirroring; may lie outside.
@@ -76,28 +76,28 @@ impl Augment {
     /// its pixels have a value.
     ///
     /// Cutout's square is the mean, 0 after normalisation (DeVries and Taylor, 2017).
-    pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [u8]) -> Shown {
+    pub fn apply(&self, image: &[u8], size: [usize; 2], key: SampleKey, out: &mut [u8]) -> VisibleAreas {
         let [height, width] = size;
-        let view = self.view(key);
+        let crop = self.crop(key);
         let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
         if let Some(jitter) = self.color_jitter {
             jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
         }
         let image = varied.as_deref().unwrap_or(image);
-        let (rows, columns) = (visible(view.top, height), visible(view.left, width));
+        let (rows, columns) = (visible(crop.top, height), visible(crop.left, width));
         let rows = if columns.is_empty() { 0..0 } else { rows };
         for (source, target) in image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)) {
             target.fill(0);
             for row in rows.clone() {
-                let from = moved(row, view.top) * width + moved(columns.start, view.left);
+                let from = moved(row, crop.top) * width + moved(columns.start, crop.left);
                 let target = &mut target[row * width..][..width];
                 target[columns.clone()].copy_from_slice(&source[from..][..columns.len()]);
-                if view.mirrored {
+                if crop.mirrored {
                     target.reverse();
                 }
             }
         }
-        let columns = if view.mirrored { width - columns.end..width - columns.start } else { columns };
+        let columns = if crop.mirrored { width - columns.end..width - columns.start } else { columns };
         let inside = match self.crop_fill {
             CropFill::Mean => Rectangle { rows, columns },
             CropFill::Black => Rectangle { rows: 0..height, columns: 0..width },
@@ -108,7 +108,7 @@ impl Augment {
     }
 
     /// One image as the network gets it, `[3, height, width]`.
-    pub fn normalized(&self, image: &[u8], size: [usize; 2], key: Key) -> Vec<f32> {
+    pub fn normalized(&self, image: &[u8], size: [usize; 2], key: SampleKey) -> Vec<f32> {
         let mut bytes = vec![0; image.len()];
         let shown = vec![self.apply(image, size, key, &mut bytes)];
         self.images(Pixels { bytes, shown }, size).on_host()
@@ -120,10 +120,10 @@ impl Augment {
         ByteImages { own, partners: None, size, mean, std }
     }
 
-    fn view(&self, key: Key) -> View {
+    fn crop(&self, key: SampleKey) -> PaddedCrop {
         let padding = u32::try_from(self.crop_padding).unwrap_or(u32::MAX / 2).min(u32::MAX / 2 - 1);
         let offset = |purpose| key.draw(purpose, 2 * padding + 1) as isize - padding as isize;
-        View {
+        PaddedCrop {
             top: offset(Purpose::CropTop),
             left: offset(Purpose::CropLeft),
             mirrored: self.flip && key.draw(Purpose::Flip, 2) == 1,
@@ -131,7 +131,7 @@ impl Augment {
     }
 
     /// A square around a random pixel, clipped at the border.
-    fn square(&self, size: [usize; 2], key: Key) -> Rectangle {
+    fn square(&self, size: [usize; 2], key: SampleKey) -> Rectangle {
         let centre = [(Purpose::CutoutRow, size[0]), (Purpose::CutoutColumn, size[1])];
         let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
         Rectangle::around(centre, [self.cutout; 2], size)

@@ -4,10 +4,10 @@ use rayon::prelude::*;
 
 use super::augment::Augment;
 use super::dataset::{CHANNELS, Picture};
-use super::key::Key;
 use super::mixing::Mix;
+use super::sample_key::SampleKey;
 use crate::error::Result;
-use crate::ops::images::{self, ByteImages, Pixels, Shown};
+use crate::ops::images::{self, ByteImages, Pixels, VisibleAreas};
 use crate::parallel::Shard;
 
 /// Minimum of images per thread if they need no decoding.
@@ -61,7 +61,8 @@ pub fn assemble(
 ) -> Result<HostBatch> {
     let size = pictures.first().map_or([0; 2], Picture::size);
     let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
-    let key = |sample, copy: Option<&u32>| Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
+    let key =
+        |sample, copy: Option<&u32>| SampleKey { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
     let (own, mut mixed) = (labels(&pictures), None);
     if shard.targets_only {
         let share =
@@ -86,12 +87,12 @@ fn show(
     pictures: Vec<Picture>,
     augment: &Augment,
     size: [usize; 2],
-    key: impl Fn(usize) -> Key + Sync,
+    key: impl Fn(usize) -> SampleKey + Sync,
 ) -> Result<Pixels> {
     let stride = CHANNELS * size[0] * size[1];
     // An image in memory is little work; decoding one is worth a thread.
     let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
-    let (mut bytes, mut shown) = (vec![0; pictures.len() * stride], vec![Shown::default(); pictures.len()]);
+    let (mut bytes, mut shown) = (vec![0; pictures.len() * stride], vec![VisibleAreas::default(); pictures.len()]);
     let each = bytes.par_chunks_exact_mut(stride.max(1)).zip(&mut shown).with_min_len(least).zip(pictures).enumerate();
     each.try_for_each(|(image, ((out, shown), picture))| -> Result<()> {
         let key = key(image);

@@ -23,8 +23,8 @@ const IMAGE: usize = CHANNELS * SIDE * SIDE;
 pub struct Layout {
     title: &'static str,
     option: &'static str,
-    binary: Form,
-    python: Form,
+    binary: Format,
+    python: Format,
     archive: Archive,
     /// Bytes of labels before the pixels of a record; the last of them is the class.
     label_bytes: usize,
@@ -37,7 +37,7 @@ pub struct Layout {
 }
 
 #[derive(Debug)]
-struct Form {
+struct Format {
     folder: &'static str,
     archive: &'static str,
     /// The first file is required, the others are read if they exist.
@@ -49,13 +49,13 @@ struct Form {
 pub const CIFAR10: Layout = Layout {
     title: "CIFAR-10",
     option: "cifar10",
-    binary: Form {
+    binary: Format {
         folder: "cifar-10-batches-bin",
         archive: "cifar-10-binary.tar.gz",
         train: &["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"],
         test: "test_batch.bin",
     },
-    python: Form {
+    python: Format {
         folder: "cifar-10-batches-py",
         archive: "cifar-10-python.tar.gz",
         train: &["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"],
@@ -74,13 +74,13 @@ pub const CIFAR10: Layout = Layout {
 pub const CIFAR100: Layout = Layout {
     title: "CIFAR-100",
     option: "cifar100",
-    binary: Form {
+    binary: Format {
         folder: "cifar-100-binary",
         archive: "cifar-100-binary.tar.gz",
         train: &["train.bin"],
         test: "test.bin",
     },
-    python: Form { folder: "cifar-100-python", archive: "cifar-100-python.tar.gz", train: &["train"], test: "test" },
+    python: Format { folder: "cifar-100-python", archive: "cifar-100-python.tar.gz", train: &["train"], test: "test" },
     archive: Archive { name: "cifar-100-binary.tar.gz", md5: "03b5dce01913d631647c71ecec9e9cb8" },
     label_bytes: 2,
     labels: "fine_labels",
@@ -92,7 +92,7 @@ pub const CIFAR100: Layout = Layout {
 
 struct Location<'a> {
     path: PathBuf,
-    form: &'a Form,
+    format: &'a Format,
     archived: bool,
 }
 
@@ -108,14 +108,14 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
         download::ensure(&layout.archive, &config.dir, &base, progress)?;
     }
     let place = layout.locate(&config.dir).ok_or_else(|| layout.missing(&config.dir))?;
-    let wanted = place.form.train.iter().copied().chain([place.form.test, layout.class_file]);
+    let wanted = place.format.train.iter().copied().chain([place.format.test, layout.class_file]);
     let mut members = match place.archived {
         true => Members::of_archive(&place.path, wanted)?,
         false => Members::of_folder(&place.path, wanted)?,
     };
     let classes = layout.class_names(members.take(layout.class_file));
-    let train = layout.read(&mut members, place.form, place.form.train, &classes)?;
-    let validation = layout.read(&mut members, place.form, &[place.form.test], &classes)?;
+    let train = layout.read(&mut members, place.format, place.format.train, &classes)?;
+    let validation = layout.read(&mut members, place.format, &[place.format.test], &classes)?;
     Ok(DataSplits {
         train: Arc::new(train),
         validation: Arc::new(validation),
@@ -128,11 +128,11 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
 
 impl Layout {
     fn locate<'a>(&'a self, dir: &Path) -> Option<Location<'a>> {
-        let place = |path: PathBuf, form, archived| Location { path, form, archived };
-        let forms = [&self.binary, &self.python];
-        let folders = forms.map(|form| place(dir.join(form.folder), form, false));
-        let archives = forms.map(|form| place(dir.join(form.archive), form, true));
-        let loose = forms.map(|form| place(dir.to_path_buf(), form, false));
+        let place = |path: PathBuf, format, archived| Location { path, format, archived };
+        let formats = [&self.binary, &self.python];
+        let folders = formats.map(|format| place(dir.join(format.folder), format, false));
+        let archives = formats.map(|format| place(dir.join(format.archive), format, true));
+        let loose = formats.map(|format| place(dir.to_path_buf(), format, false));
         folders.into_iter().chain(archives).chain(loose).find(Location::exists)
     }
 
@@ -140,8 +140,8 @@ impl Layout {
     /// or there is an archive, whose checksum is not verified yet.
     fn needs_fetching(&self, dir: &Path) -> bool {
         self.locate(dir).is_none_or(|place| match place.archived {
-            true => place.form.archive == self.archive.name,
-            false => !place.form.train.iter().all(|name| place.path.join(name).is_file()),
+            true => place.format.archive == self.archive.name,
+            false => !place.format.train.iter().all(|name| place.path.join(name).is_file()),
         })
     }
 
@@ -156,11 +156,11 @@ impl Layout {
         ))
     }
 
-    fn read(&self, members: &mut Members, form: &Form, names: &[&str], classes: &[String]) -> Result<ImageSet> {
+    fn read(&self, members: &mut Members, format: &Format, names: &[&str], classes: &[String]) -> Result<ImageSet> {
         let (mut pixels, mut labels) = (Vec::new(), Vec::new());
         for (index, name) in names.iter().enumerate() {
             match members.take(name) {
-                Some(content) if std::ptr::eq(form, &self.python) => {
+                Some(content) if std::ptr::eq(format, &self.python) => {
                     self.unpickle(&content, &members.path(name), &mut pixels, &mut labels)?
                 }
                 Some(content) => self.decode(&content, &members.path(name), &mut pixels, &mut labels)?,
@@ -233,7 +233,7 @@ impl Location<'_> {
     fn exists(&self) -> bool {
         match self.archived {
             true => self.path.is_file(),
-            false => [self.form.train[0], self.form.test].iter().any(|name| self.path.join(name).is_file()),
+            false => [self.format.train[0], self.format.test].iter().any(|name| self.path.join(name).is_file()),
         }
     }
 }

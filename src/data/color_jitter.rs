@@ -2,8 +2,8 @@
 //! image, with the same range for the first three, which is also timm's `--color-jitter`.
 
 use super::dataset::CHANNELS;
-use super::key::{Key, Purpose};
 use super::pixel_ops::{blend, luma, mean, turn_hue};
+use super::sample_key::{Purpose, SampleKey};
 
 /// What is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct ColorJitter {
 impl ColorJitter {
     /// What is done to a sample, in this order, each with its factor: 1 changes nothing, 0 leaves only what is blended in.
     /// That of the hue is a share of the circle.
-    pub fn draw(&self, key: Key) -> Vec<(Property, f64)> {
+    pub fn draw(&self, key: SampleKey) -> Vec<(Property, f64)> {
         let order = ORDERS[key.draw(Purpose::JitterOrder, ORDERS.len() as u32) as usize];
         let spread = |property| 2.0 * key.fraction(Purpose::JitterFactor, property as u32) - 1.0;
         let mut drawn: Vec<_> =
@@ -55,7 +55,7 @@ impl ColorJitter {
     }
 
     /// Varies `image` `[3, height, width]`.
-    pub fn apply(&self, image: &mut [u8], key: Key) {
+    pub fn apply(&self, image: &mut [u8], key: SampleKey) {
         for (property, factor) in self.draw(key) {
             match property {
                 Brightness => blend(&vec![0; image.len()], image, factor),

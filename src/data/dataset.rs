@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::decode::to_image;
 use super::framing::Framing;
-use super::key::Key;
 use super::normalization::Normalization;
+use super::sample_key::SampleKey;
 use super::samples::{Encoded, Need};
 use crate::error::{Error, Result};
 pub use crate::ops::images::CHANNELS;
@@ -79,7 +79,7 @@ impl Picture {
     ///
     /// # Errors
     /// If it cannot be read or is not an image; never for images in memory.
-    pub fn shown(self, key: Option<Key>) -> Result<Vec<u8>> {
+    pub fn shown(self, key: Option<SampleKey>) -> Result<Vec<u8>> {
         let side = self.size[0];
         let fresh = || vec![0; CHANNELS * side * side];
         match self.form {

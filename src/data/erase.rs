@@ -3,8 +3,8 @@
 //! Area, aspect ratio and position are drawn as by torchvision's `RandomErasing` with its defaults. The rectangle
 //! becomes 0, which is the mean after normalisation.
 
-use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;
+use super::sample_key::{Purpose, SampleKey};
 
 /// Smallest and largest share of the image's area.
 const SCALE: [f64; 2] = [0.02, 0.33];
@@ -24,7 +24,7 @@ pub struct RandomErasing {
 
 impl RandomErasing {
     /// The rectangle of a sample; `None` also if no attempt fits into the image.
-    pub fn draw(&self, size: [usize; 2], key: Key) -> Option<Rectangle> {
+    pub fn draw(&self, size: [usize; 2], key: SampleKey) -> Option<Rectangle> {
         if key.fraction(Purpose::Erase, 0) >= self.probability {
             return None;
         }
@@ -36,7 +36,7 @@ impl RandomErasing {
 }
 
 /// Height and width of the `nth` attempt, in pixels.
-fn sides([height, width]: [usize; 2], key: Key, nth: u32) -> [usize; 2] {
+fn sides([height, width]: [usize; 2], key: SampleKey, nth: u32) -> [usize; 2] {
     let within = |[least, most]: [f64; 2], purpose| least + (most - least) * key.fraction(purpose, nth);
     let area = (height * width) as f64 * within(SCALE, Purpose::EraseArea);
     let ratio = within(RATIO.map(f64::ln), Purpose::EraseAspect).exp();

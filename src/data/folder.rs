@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use super::Progress;
 use super::classes;
 use super::config::{Corrupt, DataConfig};
-use super::content::Content;
 use super::decode::{LARGEST, SUFFIXES, is_image};
+use super::found_samples::FoundSamples;
 use super::index::{Head, Index, Sample, Stamp, modified};
 use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
 use super::shard_files::SPLITS;
@@ -133,11 +133,11 @@ fn inspect(
     items: Vec<Item>,
     corrupt: Corrupt,
     progress: &dyn Fn(Progress),
-) -> Result<Content> {
+) -> Result<FoundSamples> {
     let what = shown(root.join(&stamps[0].name));
     let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
     let look = |Item { label, file, path }: Item| {
-        let mut content = Content::default();
+        let mut content = FoundSamples::default();
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, opened) = opened.map_err(Error::io("read", &path))?;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
@@ -154,7 +154,7 @@ fn inspect(
         content.take(sample, found, corrupt)?;
         Ok(content)
     };
-    Ok(Content::of(in_parallel(items, REPORT_EVERY, 0, look, report)?))
+    Ok(FoundSamples::of(in_parallel(items, REPORT_EVERY, 0, look, report)?))
 }
 
 /// The names of the folders with the training and the validation images.

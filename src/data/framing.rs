@@ -12,8 +12,8 @@ use image::{ImageBuffer, Rgb};
 use super::config::{DataConfig, Decode, Exif};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::jpeg;
-use super::key::{Key, Purpose};
-use super::resample::{Part, View, resample};
+use super::resample::{CropBox, ResizedCrop, resample};
+use super::sample_key::{Purpose, SampleKey};
 use crate::error::{Error, Result, shown};
 use crate::file;
 
@@ -57,15 +57,15 @@ impl Framing {
     }
 
     /// What is shown of an image of `[width, height]`; random parts need a `key`.
-    fn view(self, dimensions: [u32; 2], side: usize, key: Option<Key>) -> View {
+    fn crop(self, dimensions: [u32; 2], side: usize, key: Option<SampleKey>) -> ResizedCrop {
         let square = [side as u32; 2];
         let (part, size) = match key.filter(|_| self.is_random()) {
             Some(key) => (self.part(dimensions, key), square),
             None if self.middle > 0.0 => self.centered(dimensions, side as u32),
-            None => (Part::whole(dimensions), square),
+            None => (CropBox::whole(dimensions), square),
         };
         let start = size.map(|length| (f64::from(length - side as u32) / 2.0).round_ties_even() as u32);
-        View { part, size, start }
+        ResizedCrop { part, size, start }
     }
 
     /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.
@@ -73,15 +73,15 @@ impl Framing {
         self,
         image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
         side: usize,
-        key: Option<Key>,
+        key: Option<SampleKey>,
         out: &mut [u8],
     ) {
         let (dimensions, square) = (image.dimensions().into(), [side as u32; 2]);
-        let view = self.view(dimensions, side, key);
-        if dimensions == square && view.part == Part::whole(square) && view.size == square {
+        let crop = self.crop(dimensions, side, key);
+        if dimensions == square && crop.part == CropBox::whole(square) && crop.size == square {
             to_planes(image, out);
         } else {
-            resample(image, view.part.spans(), view, side, out);
+            resample(image, crop.part.spans(), crop, side, out);
         }
     }
 
@@ -93,7 +93,7 @@ impl Framing {
         self,
         (bytes, name): (&[u8], &[u8]),
         side: usize,
-        key: Option<Key>,
+        key: Option<SampleKey>,
         out: &mut [u8],
     ) -> std::result::Result<(), String> {
         if let Some(image) = plain_pixels(bytes) {
@@ -101,9 +101,9 @@ impl Framing {
             return Ok(());
         }
         if bytes.starts_with(jpeg::START) {
-            let view = |size| self.view(size, side, key);
-            if let Some((image, spans, view)) = jpeg::decode_part(bytes, (self.decode, self.exif), view)? {
-                resample(&image, spans, view, side, out);
+            let crop = |size| self.crop(size, side, key);
+            if let Some((image, spans, crop)) = jpeg::decode_part(bytes, (self.decode, self.exif), crop)? {
+                resample(&image, spans, crop, side, out);
                 return Ok(());
             }
         }
@@ -115,7 +115,7 @@ impl Framing {
     ///
     /// # Errors
     /// If it cannot be read or is not an image.
-    pub(super) fn show_file(self, path: &Path, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
+    pub(super) fn show_file(self, path: &Path, side: usize, key: Option<SampleKey>, out: &mut [u8]) -> Result<()> {
         let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         self.show_encoded((&bytes, name), side, key, out)
@@ -123,7 +123,7 @@ impl Framing {
     }
 
     /// The random part of a sample's image of `[width, height]`.
-    pub fn part(self, [width, height]: [u32; 2], key: Key) -> Part {
+    pub fn part(self, [width, height]: [u32; 2], key: SampleKey) -> CropBox {
         let within = |[least, most]: [f64; 2], purpose, nth| least + (most - least) * key.fraction(purpose, nth);
         let tried = (0..ATTEMPTS).map(|nth| {
             let area = f64::from(width) * f64::from(height) * within([self.area, 1.0], Purpose::PartArea, nth);
@@ -135,18 +135,23 @@ impl Framing {
             let start = |purpose, length: u32, part: u32| key.draw(purpose, length - part + 1);
             let left = start(Purpose::PartLeft, width, part_width);
             let top = start(Purpose::PartTop, height, part_height);
-            return Part { left, top, width: part_width, height: part_height };
+            return CropBox { left, top, width: part_width, height: part_height };
         }
         // The largest central part within the ratios.
         let [wide, high] = [width, height].map(f64::from);
         let part_width = (high * RATIO[1]).min(wide).round_ties_even() as u32;
         let part_height = (wide / RATIO[0]).min(high).round_ties_even() as u32;
-        Part { left: (width - part_width) / 2, top: (height - part_height) / 2, width: part_width, height: part_height }
+        CropBox {
+            left: (width - part_width) / 2,
+            top: (height - part_height) / 2,
+            width: part_width,
+            height: part_height,
+        }
     }
 
     /// The part whose shorter side becomes `side / middle` pixels, and its size then; the centre of that is shown.
-    fn centered(self, dimensions: [u32; 2], side: u32) -> (Part, [u32; 2]) {
-        let part = without_ends(Part::whole(dimensions));
+    fn centered(self, dimensions: [u32; 2], side: u32) -> (CropBox, [u32; 2]) {
+        let part = without_ends(CropBox::whole(dimensions));
         let short = (f64::from(side) / self.middle).floor() as u32;
         let long = |long: u32, shorter: u32| (u64::from(short) * u64::from(long) / u64::from(shorter)) as u32;
         let [width, height] = [part.width, part.height];
@@ -155,8 +160,8 @@ impl Framing {
 }
 
 /// The centre of a very long image, which would need too much memory if enlarged.
-fn without_ends(Part { width, height, .. }: Part) -> Part {
+fn without_ends(CropBox { width, height, .. }: CropBox) -> CropBox {
     let limit = width.min(height).saturating_mul(LONGEST);
     let [wide, high] = [width.min(limit), height.min(limit)];
-    Part { left: (width - wide) / 2, top: (height - high) / 2, width: wide, height: high }
+    CropBox { left: (width - wide) / 2, top: (height - high) / 2, width: wide, height: high }
 }

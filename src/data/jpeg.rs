@@ -18,7 +18,7 @@ use mozjpeg_sys::{self as ffi, J_COLOR_SPACE, jpeg_common_struct, jpeg_decompres
 use super::config::{Decode, Exif};
 use super::decode::{Failure, LARGEST, guarded};
 use super::exif;
-use super::resample::{Part, Span, View};
+use super::resample::{CropBox, ResizedCrop, Span};
 
 /// The first bytes of every JPEG.
 pub(super) const START: &[u8] = b"\xff\xd8";
@@ -31,7 +31,7 @@ const MOST_SCANS: i32 = 100;
 const EXIF_MARKER: i32 = 0xe1;
 
 /// An image and which of its columns and rows are shown.
-pub(super) type Shown = (RgbImage, [Span; 2], View);
+pub(super) type DecodedCrop = (RgbImage, [Span; 2], ResizedCrop);
 
 /// Decodes all of a JPEG.
 ///
@@ -51,7 +51,7 @@ pub(super) fn decode(bytes: &[u8], exif: Exif) -> Result<RgbImage, String> {
     })
 }
 
-/// Decodes the part that `view` names for an image of `[width, height]`; `None` if all of it must be decoded: it has to be
+/// Decodes the part that `crop` names for an image of `[width, height]`; `None` if all of it must be decoded: it has to be
 /// turned, has the colours of print, or `decode` says so.
 ///
 /// # Errors
@@ -59,8 +59,8 @@ pub(super) fn decode(bytes: &[u8], exif: Exif) -> Result<RgbImage, String> {
 pub(super) fn decode_part(
     bytes: &[u8],
     (decode, exif): (Decode, Exif),
-    view: impl FnOnce([u32; 2]) -> View,
-) -> Result<Option<Shown>, String> {
+    crop: impl FnOnce([u32; 2]) -> ResizedCrop,
+) -> Result<Option<DecodedCrop>, String> {
     if decode == Decode::Whole {
         return Ok(None);
     }
@@ -70,16 +70,16 @@ pub(super) fn decode_part(
             return None;
         }
         let size = [jpeg.info.image_width, jpeg.info.image_height];
-        let view = view(size);
-        let eighths = if decode == Decode::Scaled { eighths(view) } else { 8 };
-        let [across, down] = scaled(view.part, eighths);
+        let crop = crop(size);
+        let eighths = if decode == Decode::Scaled { eighths(crop) } else { 8 };
+        let [across, down] = scaled(crop.part, eighths);
         let (image, left) = jpeg.pixels(eighths, Some([across, down]));
-        Some((image, [Span { first: across.first - left, ..across }, Span { first: 0, ..down }], view))
+        Some((image, [Span { first: across.first - left, ..across }, Span { first: 0, ..down }], crop))
     })
 }
 
 /// The least of the sizes 1/8, 1/4, 1/2 and 1 at which the part has as many pixels as what it becomes.
-fn eighths(View { part, size, .. }: View) -> u32 {
+fn eighths(ResizedCrop { part, size, .. }: ResizedCrop) -> u32 {
     let holds = |eighths: &u32| {
         [(part.width, size[0]), (part.height, size[1])].iter().all(|(from, to)| from / 8 * eighths >= *to)
     };
@@ -87,7 +87,7 @@ fn eighths(View { part, size, .. }: View) -> u32 {
 }
 
 /// The columns and rows of a part when the image is shrunk.
-fn scaled(part: Part, eighths: u32) -> [Span; 2] {
+fn scaled(part: CropBox, eighths: u32) -> [Span; 2] {
     part.spans().map(|Span { first, pixels, .. }| {
         let times = 8 / eighths;
         let (start, end) = (first / times, (first + pixels).div_ceil(times));

@@ -9,8 +9,8 @@ use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Beta, Distribution};
 
 use super::config::DataConfig;
-use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;
+use super::sample_key::{Purpose, SampleKey};
 use crate::ops::images::MixBy;
 
 /// The probabilities and strengths of mixing.
@@ -46,7 +46,7 @@ impl Mixing {
     }
 
     /// Draws the mix of a micro-batch of images of `size`; `key` is that of the first sample of the global micro-batch.
-    pub fn draw(&self, key: Key, size: [usize; 2]) -> Mix {
+    pub fn draw(&self, key: SampleKey, size: [usize; 2]) -> Mix {
         let happens = |purpose, probability| key.fraction(purpose, 0) < probability;
         if !happens(Purpose::Mix, self.prob) {
             return Mix::None;
@@ -83,7 +83,7 @@ impl Mix {
 }
 
 /// Draws from Beta(alpha, alpha) with the key's own stream; `None` if alpha is not above 0 or not representable.
-fn share(alpha: f64, key: Key) -> Option<f64> {
+fn share(alpha: f64, key: SampleKey) -> Option<f64> {
     let mut seed = *b"........own share in a mixed one";
     seed[..8].copy_from_slice(&key.hash(Purpose::MixShare).to_le_bytes());
     let share = Beta::new(alpha, alpha).ok()?.sample(&mut ChaCha8Rng::from_seed(seed));

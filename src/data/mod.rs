@@ -12,17 +12,16 @@ pub mod cifar;
 mod classes;
 mod color_jitter;
 pub mod config;
-mod content;
 pub mod dataset;
 mod decode;
 pub mod download;
 pub mod erase;
 mod exif;
 mod folder;
+mod found_samples;
 mod framing;
 mod index;
 mod jpeg;
-pub mod key;
 mod members;
 pub mod mixing;
 mod names;
@@ -31,14 +30,15 @@ mod pack;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pickle;
+mod pickle_check;
 mod pixel_ops;
-mod program;
 pub mod rand_augment;
 pub mod rectangle;
 #[cfg(feature = "remote")]
 mod remote;
 mod resample;
 mod root;
+pub mod sample_key;
 mod samples;
 mod shard_files;
 mod shards;
@@ -56,13 +56,13 @@ pub use decode::is_decoding;
 pub(crate) use decode::{SUFFIXES, is_image, to_image};
 pub use erase::RandomErasing;
 pub use framing::Framing;
-pub use key::{Key, Purpose};
 pub use mixing::{Mix, Mixing};
 pub use normalization::{Normalization, NormalizationKind};
 pub use pack::Recipe;
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
-pub use resample::Part;
+pub use resample::CropBox;
+pub use sample_key::{Purpose, SampleKey};
 pub use samples::Need;
 
 use std::path::Path;
@@ -186,7 +186,7 @@ fn shards(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Sa
     let shards = Arc::new(Shards::open(config, progress)?);
     #[cfg(feature = "remote")]
     if is_url(&config.dir) {
-        return Ok(Arc::new(remote::Feed::new(shards.store.clone(), shards, config)?));
+        return Ok(Arc::new(remote::Prefetcher::new(shards.store.clone(), shards, config)?));
     }
     Ok(shards)
 }

@@ -23,7 +23,7 @@ use super::Progress;
 use super::config::{Corrupt, DataConfig, Exif};
 use super::decode::{decode, to_raw};
 use super::index::{Head, Index, Sample, encode};
-use super::key::mix;
+use super::sample_key::mix;
 use super::samples::{REPORT_EVERY, Samples, check_side, decoded};
 use crate::error::{Error, Result, shown};
 use crate::file;

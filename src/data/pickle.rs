@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use serde_pickle::{DeOptions, HashableValue, Value};
 
-use super::program;
+use super::pickle_check;
 
 /// Reads the array `data` and the list `labels` of a pickled dictionary.
 ///
 /// # Errors
 /// A reason that completes "... is not a CIFAR pickle: ".
 pub(super) fn batch(pickle: &[u8], labels: &str) -> Result<(Vec<u8>, Vec<i64>), String> {
-    program::check(pickle)?;
+    pickle_check::check(pickle)?;
     let options = DeOptions::new().replace_unresolved_globals();
     match serde_pickle::value_from_slice(pickle, options) {
         Ok(Value::Dict(mut entries)) => {

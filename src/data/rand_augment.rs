@@ -4,8 +4,8 @@
 //! image with nearest interpolation. `pixel_ops.rs` implements the operations.
 
 use super::dataset::CHANNELS;
-use super::key::{Key, Purpose};
 use super::pixel_ops::{affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched};
+use super::sample_key::{Purpose, SampleKey};
 
 /// The number of operations and their strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl RandAugment {
     pub const STRONGEST: u32 = 30;
 
     /// Draws the operations of one sample and applies them to `image` `[3, height, width]`.
-    pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key) -> Vec<u8> {
+    pub fn apply(&self, image: &[u8], size: [usize; 2], key: SampleKey) -> Vec<u8> {
         let mut image = image.to_vec();
         for nth in 0..self.ops as u32 {
             let drawn = key.draw_nth(Purpose::RandAugmentOperation, nth, Operation::ALL.len() as u32);

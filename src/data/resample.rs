@@ -13,7 +13,7 @@ use crate::ops::{LANES, transpose, vectorized};
 
 /// A part of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct CropBox {
     /// First column.
     pub left: u32,
     /// First row.
@@ -24,7 +24,7 @@ pub struct Part {
     pub height: u32,
 }
 
-impl Part {
+impl CropBox {
     /// All of an image of `[width, height]`.
     pub(super) fn whole([width, height]: [u32; 2]) -> Self {
         Self { left: 0, top: 0, width, height }
@@ -43,8 +43,8 @@ impl Part {
 
 /// How the square that is shown is made from an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct View {
-    pub(super) part: Part,
+pub(super) struct ResizedCrop {
+    pub(super) part: CropBox,
     /// The width and height that it gets.
     pub(super) size: [u32; 2],
     /// The column and the row where the square begins then.
@@ -90,12 +90,12 @@ impl Taps {
     }
 }
 
-/// Resizes these columns and rows of `image`, which are the part of the view, and fills `out` with the planes
+/// Resizes these columns and rows of `image`, which are the part of the crop, and fills `out` with the planes
 /// `[3, side, side]` of the square.
 pub(super) fn resample(
     image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
     [across, down]: [Span; 2],
-    View { size, start: [left, top], .. }: View,
+    ResizedCrop { size, start: [left, top], .. }: ResizedCrop,
     side: usize,
     out: &mut [u8],
 ) {

@@ -14,7 +14,7 @@ use super::config::{Corrupt, DataConfig, Exif};
 use super::decode::{LARGEST, decode, has_both_ends};
 use super::framing::Framing;
 use super::index::Index;
-use super::key::Key;
+use super::sample_key::SampleKey;
 use crate::error::{Error, Result};
 use crate::parallel::Foresight;
 
@@ -82,7 +82,7 @@ impl Encoded {
     }
 
     /// Fills `out` with the planes `[3, side, side]`; random parts need a `key`.
-    pub(super) fn show(&self, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
+    pub(super) fn show(&self, side: usize, key: Option<SampleKey>, out: &mut [u8]) -> Result<()> {
         decoded(&*self.samples, self.at, |bytes, name| self.framing.show_encoded((bytes, name), side, key, out))
     }
 }

@@ -9,7 +9,7 @@ use super::Progress;
 use super::braces;
 use super::classes;
 use super::config::DataConfig;
-use super::content::Content;
+use super::found_samples::FoundSamples;
 use super::index::{Head, Index, Sample, Stamp, newest};
 use super::root::store;
 use super::samples::in_parallel;
@@ -107,7 +107,7 @@ impl ShardFiles {
         classes: Option<Vec<String>>,
         config: &DataConfig,
         progress: &dyn Fn(Progress),
-        read: impl Fn(u32, &Stamp) -> Result<Content> + Sync,
+        read: impl Fn(u32, &Stamp) -> Result<FoundSamples> + Sync,
     ) -> Result<Index> {
         let what = shown(self.store.path(""));
         let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
@@ -128,11 +128,11 @@ impl ShardFiles {
         &self,
         classes: Option<Vec<String>>,
         config: &DataConfig,
-        mut contents: Vec<Content>,
+        mut contents: Vec<FoundSamples>,
     ) -> Result<(Head, [Vec<Sample>; 2])> {
         let what = shown(self.store.path(""));
-        let validation = Content::of(contents.split_off(self.training));
-        let training = Content::of(contents);
+        let validation = FoundSamples::of(contents.split_off(self.training));
+        let training = FoundSamples::of(contents);
         for (part, name) in [(&training, "training"), (&validation, "validation")] {
             if let Some(passed) = part.nothing_but() {
                 return Err(Error::Data(format!("'{what}' has no images for {name}: {passed}")));

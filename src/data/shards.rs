@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::Progress;
 use super::classes;
 use super::config::{Corrupt, DataConfig};
-use super::content::Content;
 use super::decode::is_image;
+use super::found_samples::FoundSamples;
 use super::index::{Index, Sample, Stamp};
 use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, ShardFiles, TAR};
@@ -127,11 +127,11 @@ impl Shard<'_> {
     }
 
     /// Finds and checks all samples; `number` is the shard's in the index.
-    fn read(&self, number: u32, corrupt: Corrupt) -> Result<Content> {
+    fn read(&self, number: u32, corrupt: Corrupt) -> Result<FoundSamples> {
         let path = self.path();
         let file = self.store.open(&self.stamp.name).map_err(Error::io("open", &path))?;
         let file = &*file;
-        let (mut content, mut group) = (Content::default(), Group::default());
+        let (mut content, mut group) = (FoundSamples::default(), Group::default());
         for member in Members::of(file, self.stamp.bytes) {
             let member = member.map_err(|fault| self.refusal(&fault))?;
             let Some((key, suffix)) = split_name(&member.name) else {
@@ -176,7 +176,7 @@ impl Shard<'_> {
     }
 
     /// Makes a sample of the members with one key; members that are neither picture nor class are no sample.
-    fn close(&self, number: u32, group: Group, corrupt: Corrupt, content: &mut Content) -> Result<()> {
+    fn close(&self, number: u32, group: Group, corrupt: Corrupt, content: &mut FoundSamples) -> Result<()> {
         let key = || String::from_utf8_lossy(&group.key).escape_debug().to_string();
         let ((Member { name, offset, length }, found), label) = match (group.picture, group.label) {
             (Some(picture), Some(label)) => (picture, label),

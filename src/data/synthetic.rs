@@ -11,8 +11,8 @@ use rayon::prelude::*;
 
 use super::config::DataConfig;
 use super::dataset::{CHANNELS, DataSplits, ImageSet};
-use super::key::{absorb, mix};
 use super::normalization::Normalization;
+use super::sample_key::{absorb, mix};
 use crate::error::{Error, Result};
 
 /// Height and width of every image, in pixels.

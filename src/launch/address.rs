@@ -5,7 +5,7 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::rendezvous::bulletin::ProcessInfo;
+use super::rendezvous::membership::ProcessInfo;
 use super::rendezvous::{Secret, Terms, secret_of_user};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
@@ -42,7 +42,7 @@ pub(super) fn texts(addresses: &[(&str, u16)]) -> Vec<String> {
 /// The terms of a job of `size` processes that share `secret`; the size of an elastic job is 0.
 pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> Terms {
     let (job_id, timeout) = (parallel.job_id.clone(), parallel.limit());
-    Terms { job_id, secret, size, seats: Vec::new(), timeout, beat: BEAT.min(timeout / 10) }
+    Terms { job_id, secret, size, addresses: Vec::new(), timeout, beat: BEAT.min(timeout / 10) }
 }
 
 /// The secret from the file or the environment variable, if one is given.

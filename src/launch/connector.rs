@@ -4,12 +4,14 @@
 //! One thread watches the rendezvous for a pending generation and starts a thread per attempt to connect; an attempt
 //! that is no longer current ends by itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::engine_store::EngineStore;
-use super::rendezvous::bulletin::Placement;
+use super::rendezvous::membership::Placement;
 use super::rendezvous::{Attempt, Client};
 use super::stage_engines::stage_engines;
 use crate::parallel::engine::Symptom;
@@ -48,7 +50,7 @@ impl Connector {
     /// The connections of a generation that begins: prepared, or made now.
     pub(super) fn connect(&self, placement: &Placement) -> Result<Gloo, Symptom> {
         let current = self.member.attempt(placement.generation);
-        if let Some((_, gloo)) = self.prepared().take().filter(|(attempt, _)| *attempt == current) {
+        if let Some((_, gloo)) = self.prepared.lock().take().filter(|(attempt, _)| *attempt == current) {
             return Ok(gloo);
         }
         self.connect_while(placement, || true)
@@ -72,7 +74,7 @@ impl Connector {
 
     /// Keeps the connections unless a later attempt has replaced this one.
     fn keep(&self, attempt: Attempt, gloo: Gloo) -> Result<(), Symptom> {
-        let mut prepared = self.prepared();
+        let mut prepared = self.prepared.lock();
         if !self.member.expects(attempt) {
             return Err(Symptom("it was connected too late".into()));
         }
@@ -104,9 +106,5 @@ impl Connector {
     ) -> EngineStore {
         let (client, prefix) = (self.member.clone(), format!("{}/{prefix}", placement.generation));
         EngineStore { client, prefix, limit: self.limit, is_wanted: Box::new(is_wanted) }
-    }
-
-    fn prepared(&self) -> MutexGuard<'_, Option<(Attempt, Gloo)>> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,9 @@
 //! What an elastic run needs from its membership, as a trait. A run in one process can only lose devices; a build
 //! without an engine between processes supports no other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::status::StateVersion;
 use crate::error::{Error, Result};
@@ -89,7 +91,7 @@ impl ElasticMembership for SingleProcess {
         if devices.is_empty() {
             return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last += 1;
         Ok(Next::Begin(ActiveGeneration {
             number: *last,

@@ -6,16 +6,18 @@
 //! members that are still there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::address;
 use super::connector::Connector;
 use super::elastic::{ActiveGeneration, ElasticMembership, Next};
 use super::holder::{HeldService, hold, seconds, terms};
 use super::rendezvous::Client;
-use super::rendezvous::bulletin::{Bulletin, Phase, Placement};
+use super::rendezvous::membership::{MembershipView, Phase, Placement};
 use super::status::StateVersion;
 use crate::error::{Error, Result};
 use crate::parallel::Broken;
@@ -49,6 +51,7 @@ impl ElasticMember {
         ordered: bool,
         transport: Transport,
     ) -> Result<Self> {
+        address::check_interface(parallel)?;
         let places = address::hosts_and_ports(parallel)?;
         let terms = terms(parallel, address::secret(parallel, &places)?);
         let own = address::process_info(parallel, None, configuration);
@@ -77,18 +80,18 @@ impl ElasticMember {
         })
     }
 
-    /// Begins the generation of `bulletin`: the world of this process, and connections to the others.
-    fn enter(&self, bulletin: &Bulletin, devices: &[usize]) -> std::result::Result<ActiveGeneration, Symptom> {
-        let placement = bulletin.placement();
+    /// Begins the generation of `view`: the world of this process, and connections to the others.
+    fn enter(&self, view: &MembershipView, devices: &[usize]) -> std::result::Result<ActiveGeneration, Symptom> {
+        let placement = view.placement();
         let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
         let blocks = placement.blocks.iter().map(|block| block.replicas.clone()).collect();
         let used = placement.blocks[rank].devices.clamp(1, devices.len());
         let world = World::placed(self.stages, rank, blocks, devices[..used].to_vec());
-        let host = bulletin.parts().nth(rank).map(|member| member.host.as_str());
-        let local_processes = bulletin.parts().filter(|member| Some(member.host.as_str()) == host).count();
+        let host = view.parts().nth(rank).map(|member| member.host.as_str());
+        let local_processes = view.parts().filter(|member| Some(member.host.as_str()) == host).count();
         let processes = if world.processes() > 1 { Some(self.connect(&world, &placement)?) } else { None };
-        let (number, why) = (bulletin.generation, bulletin.why.clone());
-        *self.world() = Some((number, world.clone()));
+        let (number, why) = (view.generation, view.why.clone());
+        *self.world.lock() = Some((number, world.clone()));
         let generation = self.member.clone();
         Ok(ActiveGeneration { number, world, local_processes, processes, generation, why })
     }
@@ -113,20 +116,16 @@ impl ElasticMember {
 
     /// Keeps the service, if it is held here, until the others have begun without this process.
     fn hand_over(&self, step: u64) {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let service = self.service.lock();
         let Some(service) = service.as_ref() else { return };
         let deadline = Instant::now() + HANDOVER;
-        let begun = |bulletin: Bulletin| {
-            bulletin.phase == Phase::Running && bulletin.parts().all(|member| member.progress.step > step)
+        let begun = |view: MembershipView| {
+            view.phase == Phase::Running && view.parts().all(|member| member.progress.step > step)
         };
-        let others = |bulletin: &Bulletin| bulletin.members.iter().any(|member| !member.draining);
-        while service.bulletin().is_some_and(|it| others(&it) && !begun(it)) && Instant::now() < deadline {
+        let others = |view: &MembershipView| view.members.iter().any(|member| !member.draining);
+        while service.view().is_some_and(|it| others(&it) && !begun(it)) && Instant::now() < deadline {
             std::thread::sleep(POLL);
         }
-    }
-
-    fn world(&self) -> MutexGuard<'_, Option<(u64, World)>> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells all processes of the generation that the run is complete, before any of them leaves.
@@ -161,15 +160,15 @@ impl ElasticMembership for ElasticMember {
             let met = address::warn_if_slow(move || format!("waiting to take part: {}", member.awaited()));
             let next = self.member.next(holds, devices.len(), failure.take(), keep)?;
             drop(met);
-            let bulletin = match next {
-                Next::Begin(bulletin) => bulletin,
+            let view = match next {
+                Next::Begin(view) => view,
                 Next::Complete => return Ok(Next::Complete),
                 Next::Left => {
                     self.hand_over(holds.step);
                     return Ok(Next::Left);
                 }
             };
-            match self.enter(&bulletin, devices) {
+            match self.enter(&view, devices) {
                 Ok(active) => return Ok(Next::Begin(active)),
                 Err(symptom) => drop(self.member.trouble(&symptom.0)),
             }
@@ -178,7 +177,7 @@ impl ElasticMembership for ElasticMember {
 
     fn complete(&self) -> Result<bool> {
         self.member.doing("end of the run");
-        let world = self.world().clone();
+        let world = self.world.lock().clone();
         Ok(world.is_none_or(|(generation, world)| self.announce_end(generation, &world).is_ok()))
     }
 

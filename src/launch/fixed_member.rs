@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::address::{self, HELD, SECRET};
 use super::engine_store::EngineStore;
@@ -40,6 +42,7 @@ pub(super) struct FixedMember {
 impl FixedMember {
     /// Joins the job and waits for all other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
+        address::check_interface(parallel)?;
         let (host, port) = address::host_and_port(parallel)?;
         let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, &[(host, port)])?);
         let held = std::env::var_os(HELD).is_some();
@@ -196,6 +199,7 @@ pub(super) fn launch(
     parallel: &ParallelConfig,
     listening: &dyn Fn(&str),
 ) -> Result<u8> {
+    address::check_interface(parallel)?;
     if machines.meeting().is_some() || parallel.rendezvous().is_some_and(|places| places.len() > 1) {
         return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
     }

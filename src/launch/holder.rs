@@ -2,12 +2,14 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::address::{self, HELD};
-use super::rendezvous::bulletin::{Bulletin, Phase};
-use super::rendezvous::seats;
+use super::rendezvous::election;
+use super::rendezvous::membership::{MembershipView, Phase};
 use super::rendezvous::wire::Purpose;
 use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, query};
 use super::status::RunStatus;
@@ -28,10 +30,10 @@ pub(super) type HeldService = Arc<Mutex<Option<Service>>>;
 /// The terms of an elastic run whose processes share `secret`.
 pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
-    let seats = parallel.rendezvous().filter(|all| all.len() > 1).unwrap_or_default();
+    let addresses = parallel.rendezvous().filter(|all| all.len() > 1).unwrap_or_default();
     // Leases end with those of a leader, so they need more heartbeats.
-    let beat = if seats.is_empty() { beat } else { beat.min(seats::lease(timeout) / 4) };
-    Terms { timeout, beat, seats: address::texts(&seats), ..address::terms(parallel, 0, secret) }
+    let beat = if addresses.is_empty() { beat } else { beat.min(election::lease(timeout) / 4) };
+    Terms { timeout, beat, addresses: address::texts(&addresses), ..address::terms(parallel, 0, secret) }
 }
 
 pub(super) fn seconds(seconds: f64) -> Duration {
@@ -46,7 +48,7 @@ pub(super) fn hold(places: &[(&str, u16)], terms: &Terms, held: HeldService) -> 
     let elsewhere = std::env::var_os(HELD).is_some();
     let mut replaced: Option<Instant> = None;
     Box::new(move || {
-        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = held.lock();
         if let Some(service) = held.take_if(|service| service.is_replaced()) {
             // Dropping it waits for its sessions, and one of them may be this thread's.
             std::thread::spawn(|| drop(service));
@@ -77,16 +79,16 @@ pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Res
     let purpose = drain.map_or(Purpose::Look, Purpose::Drain);
     let address = address::texts(&places).join(",");
     let terms = terms(parallel, address::secret(parallel, &places)?);
-    let bulletin = query(&address, &terms, &purpose)?;
-    let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
-    let phase = match bulletin.phase {
+    let view = query(&address, &terms, &purpose)?;
+    let view = view.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
+    let phase = match view.phase {
         Phase::Waiting => "waiting for more processes",
         Phase::Running => "running",
         Phase::Ending => "about to change",
         Phase::Over => "broken off",
         Phase::Complete => "complete",
     };
-    let Bulletin { generation, why, members, .. } = bulletin;
+    let MembershipView { generation, why, members, .. } = view;
     Ok(RunStatus { generation, phase, why, members })
 }
 
@@ -106,7 +108,7 @@ pub(super) fn hold_alone(
     }
     let terms = terms(parallel, address::secret(parallel, &places)?);
     // Holders of other addresses learn the end of the run with the next claim.
-    let claim = if terms.seats.is_empty() { Duration::ZERO } else { seats::lease(terms.timeout) / 2 };
+    let claim = if terms.addresses.is_empty() { Duration::ZERO } else { election::lease(terms.timeout) / 2 };
     let service = Service::start(listen(bind, &terms)?, terms)?;
     listening();
     while service.ending().is_none() && !stopped() {

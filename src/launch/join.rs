@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::elastic::{ElasticMembership, SingleProcess};
+use super::environment::identify;
 use super::fixed::{FixedMembership, alone};
 use super::machines::Machines;
 use super::status::RunStatus;
@@ -21,17 +22,22 @@ use crate::parallel::nccl::Transport;
 const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
                             --features gloo (after make setup-dist)";
 
+/// The result of a call that needs the engine between processes.
+macro_rules! over_gloo {
+    ($call:expr) => {{
+        #[cfg(feature = "gloo")]
+        return $call;
+        #[cfg(not(feature = "gloo"))]
+        Err(Error::usage(NOT_COMPILED))
+    }};
+}
+
 /// Joins a run and waits for all of its processes; `configuration` must be the same on all of them.
 pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Box<dyn FixedMembership>> {
     if parallel.processes() == 1 {
         return Ok(alone(parallel));
     }
-    #[cfg(feature = "gloo")]
-    super::address::check_interface(parallel)?;
-    #[cfg(feature = "gloo")]
-    return Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?));
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?)))
 }
 
 /// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
@@ -45,12 +51,7 @@ pub fn join_elastic(
     if parallel.dist_url.is_empty() {
         return Ok(Box::new(SingleProcess::new([parallel.world_size, parallel.stages])));
     }
-    #[cfg(feature = "gloo")]
-    super::address::check_interface(parallel)?;
-    #[cfg(feature = "gloo")]
-    return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?)))
 }
 
 /// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
@@ -63,12 +64,7 @@ pub fn launch(
     parallel: &ParallelConfig,
     listening: &dyn Fn(&str),
 ) -> Result<u8> {
-    #[cfg(feature = "gloo")]
-    super::address::check_interface(parallel)?;
-    #[cfg(feature = "gloo")]
-    return super::fixed_member::launch(processes, machines, arguments, parallel, listening);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(super::fixed_member::launch(processes, machines, arguments, parallel, listening))
 }
 
 /// `train secret`: writes a new secret for the processes of a run to `path`.
@@ -76,10 +72,7 @@ pub fn launch(
 /// # Errors
 /// [`crate::error::Error::Usage`] if `path` exists.
 pub fn create_secret(path: &Path) -> Result<()> {
-    #[cfg(feature = "gloo")]
-    return super::rendezvous::create_secret(path);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(super::rendezvous::create_secret(path))
 }
 
 /// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
@@ -88,10 +81,7 @@ pub fn create_secret(path: &Path) -> Result<()> {
 /// [`crate::error::Error::PeerLost`] if there is no rendezvous, [`crate::error::Error::Usage`] if it refuses this
 /// process or has no such rank.
 pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
-    #[cfg(feature = "gloo")]
-    return super::holder::run_status(parallel, drain);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(super::holder::run_status(parallel, drain))
 }
 
 /// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` returns true; calls `listening`
@@ -106,8 +96,14 @@ pub fn hold_rendezvous(
     listening: &dyn Fn(),
     stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
-    #[cfg(feature = "gloo")]
-    return super::holder::hold_alone(bind, parallel, listening, stopped);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(NOT_COMPILED))
+    over_gloo!(super::holder::hold_alone(bind, parallel, listening, stopped))
+}
+
+/// The name of a process that is the first one on its machine, but not rank 0, which shows the progress.
+pub fn quiet_name(parallel: &ParallelConfig) -> Option<String> {
+    let (rank, processes) = (parallel.rank, parallel.processes());
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
+    let local = identify(&environment).ok().flatten().and_then(|identity| Some(identity.local_rank?.value));
+    (rank > 0 && processes > 1 && local.is_none_or(|local| local == 0)).then(|| format!("rank {rank} of {processes}"))
 }

@@ -37,6 +37,6 @@ mod tf_config;
 
 pub use elastic::{ActiveGeneration, ElasticMembership, Next};
 pub use fixed::{FixedMembership, alone};
-pub use join::{create_secret, hold_rendezvous, join, join_elastic, launch, run_status};
+pub use join::{create_secret, hold_rendezvous, join, join_elastic, launch, quiet_name, run_status};
 pub use machines::Machines;
 pub use status::{MemberStatus, Progress, RunStatus, StateVersion};

@@ -5,7 +5,9 @@
 //! line would erase each other's.
 
 use std::io::{ErrorKind, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The output that several streams share.
 pub type Sink = Arc<Mutex<dyn Write + Send>>;
@@ -84,7 +86,7 @@ impl Lines {
         if self.ready.is_empty() {
             return true;
         }
-        let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = sink.lock();
         sink.write_all(&self.ready).and_then(|()| sink.flush()).is_ok()
     }
 }

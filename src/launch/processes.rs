@@ -9,11 +9,12 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::signal_name;
 
@@ -86,7 +87,7 @@ impl Launch<'_> {
         if let Some(failure) = policy.failure() {
             let line = describe(failure, first, error_lines[failure.rank].as_deref());
             // Standard error may be closed; there is still the exit code.
-            let _ = writeln!(stderr.lock().unwrap_or_else(PoisonError::into_inner), "train: {line}");
+            let _ = writeln!(stderr.lock(), "train: {line}");
         }
         Ok(policy.code())
     }

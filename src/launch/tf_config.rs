@@ -24,7 +24,7 @@ struct Task {
     index: usize,
 }
 
-pub(super) struct Place {
+pub(super) struct ClusterPosition {
     pub(super) rank: usize,
     pub(super) processes: usize,
     /// `tcp://host:port` of rank 0.
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// The place that the text of the variable describes, or why it describes none.
-pub(super) fn read(text: &str) -> Result<Place, String> {
+pub(super) fn read(text: &str) -> Result<ClusterPosition, String> {
     let TfConfig { cluster, task } = serde_json::from_str(text).map_err(|error| {
         format!(
             "{NAME} is not a cluster and a task: {error}; it reads like \
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> Result<Place, String> {
     let before: usize = TRAINING.iter().take_while(|kind| **kind != task.kind).map(|kind| hosts(kind).len()).sum();
     match all.first() {
         Some(first) if task.index < hosts(&task.kind).len() => {
-            Ok(Place { rank: before + task.index, processes: all.len(), address: format!("tcp://{first}") })
+            Ok(ClusterPosition { rank: before + task.index, processes: all.len(), address: format!("tcp://{first}") })
         }
         _ => Err(format!("{NAME} has no {} {} in its cluster; indices count from 0", task.kind, task.index)),
     }

@@ -4,10 +4,11 @@
 //! [`Panel`] and reads keys; [`super::screen`] switches the terminal's modes.
 
 use std::io::{Write, stdout};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
 
@@ -41,7 +42,7 @@ impl Dashboard {
             let panel = self.panel.clone();
             drop(thread::Builder::new().name("dashboard".into()).spawn(move || draw(&panel)));
         }
-        lock(&self.panel)
+        self.panel.lock()
     }
 
     /// Shows a line that is printed again when the dashboard closes.
@@ -54,17 +55,13 @@ impl Dashboard {
 }
 
 fn draw(panel: &Mutex<Panel>) {
-    while let Some(keys) = screen::show(|frame, lines| lock(panel).draw(frame, lines)) {
+    while let Some(keys) = screen::show(|frame, lines| panel.lock().draw(frame, lines)) {
         // A single q acts like Ctrl-C; longer input was pasted.
         if matches!(keys[..], [b'q' | b'Q']) {
             drop(raise(SIGINT));
         }
         thread::park_timeout(FRAME);
     }
-}
-
-fn lock(panel: &Mutex<Panel>) -> MutexGuard<'_, Panel> {
-    panel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Dashboard {

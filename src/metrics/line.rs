@@ -29,7 +29,7 @@ pub(crate) fn step_numbers(record: &StepRecord, eta: Option<f64>) -> String {
     joined(step_parts(record, eta), usize::MAX)
 }
 
-fn step_parts(record: &StepRecord, eta: Option<f64>) -> Vec<Part> {
+fn step_parts(record: &StepRecord, eta: Option<f64>) -> Vec<Field> {
     vec![
         (0, format!("loss {:>7.4}", record.loss)),
         (0, format!("acc {}", percent(record.accuracy))),
@@ -58,10 +58,10 @@ pub(crate) fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> S
 }
 
 /// A piece of a line, and which one is left out first where the line is too long: 1, then 2 and so on; 0 stays.
-type Part = (u8, String);
+type Field = (u8, String);
 
-fn joined(mut parts: Vec<Part>, columns: usize) -> String {
-    let length = |parts: &[Part]| parts.iter().map(|(_, text)| text.len() + 2).sum::<usize>() - 2;
+fn joined(mut parts: Vec<Field>, columns: usize) -> String {
+    let length = |parts: &[Field]| parts.iter().map(|(_, text)| text.len() + 2).sum::<usize>() - 2;
     while length(&parts) > columns
         && let Some((place, _)) =
             parts.iter().enumerate().filter(|(_, (turn, _))| *turn > 0).min_by_key(|(_, (turn, _))| *turn)

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
@@ -80,7 +81,7 @@ impl Profiler {
 
     /// The phases of each thread with their time, calls and share of `of`, the time of all steps.
     pub fn table(&self, of: Duration) -> String {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.record.lock();
         let mut text =
             format!("{:<34} {:>9} {:>8} {:>9} {:>7} {:>8}", "phase", "total", "calls", "each", "steps", "MB");
         let mut threads: BTreeMap<&str, Vec<_>> = BTreeMap::new();
@@ -107,7 +108,7 @@ impl Profiler {
     /// The recorded spans in the Trace Event Format (Google, 2016), times in microseconds; `otherData.start` is
     /// when they begin, since 1970.
     pub fn trace(&self) -> Vec<u8> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.record.lock();
         let mut threads: Vec<&str> = record.spans.iter().map(|span| span.thread.as_str()).collect();
         threads.sort_unstable();
         threads.dedup();
@@ -171,7 +172,7 @@ impl Visit for Fields {
 /// A name for the life of the process; there are a few, of the operations that Kiln adds to Burn's.
 fn kept(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     if let Some(known) = names.get(name) {
         return known;
     }
@@ -202,7 +203,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
         let bytes = span.extensions().get::<Fields>().map_or(0, |fields| fields.bytes);
         let path: Vec<&'static str> = span.scope().from_root().map(|span| name(&span)).collect();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_string();
-        let mut record = self.0.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.0.record.lock();
         if record.spans.len() < TRACED {
             let start = began.duration_since(self.0.start);
             record.spans.push(Span { name: name(&span), bytes, thread: thread.clone(), start, length });

@@ -5,9 +5,10 @@
 //! by [`keep`] and printed at the end.
 
 use std::io::{self, BufWriter, Stdout, Write, stdin, stdout};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
@@ -36,7 +37,7 @@ static FOUND: OnceLock<Termios> = OnceLock::new();
 /// # Errors
 /// I/O errors of the terminal.
 pub fn enter() -> io::Result<()> {
-    let mut screen = screen();
+    let mut screen = SCREEN.lock();
     if screen.is_none() {
         let found = tcgetattr(stdin())?;
         let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(stdout())))?;
@@ -53,7 +54,7 @@ pub fn enter() -> io::Result<()> {
 
 /// Draws with `view`, which gets the kept lines, and returns the keys since the last call; `None` after [`close`].
 pub fn show(view: impl FnOnce(&mut Frame<'_>, &[String])) -> Option<Vec<u8>> {
-    let mut screen = screen();
+    let mut screen = SCREEN.lock();
     let Screen { terminal, kept } = screen.as_mut()?;
     drop(terminal.draw(|frame| view(frame, kept)));
     let mut keys = [0; 64];
@@ -68,7 +69,7 @@ pub fn is_used() -> bool {
 
 /// Keeps `text` until [`close`]; false if there is no dashboard.
 pub fn keep(text: &str) -> bool {
-    let mut screen = screen();
+    let mut screen = SCREEN.lock();
     let kept = screen.as_mut().map(|screen| screen.kept.extend(text.lines().map(String::from)));
     kept.is_some()
 }
@@ -78,7 +79,7 @@ pub fn close() {
     let Some(found) = FOUND.get() else { return };
     let mut kept = Vec::new();
     // Restore the modes even if the lock cannot be taken because a frame hangs or failed on this thread.
-    if let Some(mut screen) = screen_within(PATIENCE) {
+    if let Some(mut screen) = SCREEN.try_lock_for(PATIENCE) {
         let Some(screen) = screen.take() else { return };
         kept = screen.kept;
     }
@@ -86,22 +87,6 @@ pub fn close() {
     let mut out = stdout();
     drop(execute!(out, LeaveAlternateScreen, Show));
     drop(kept.iter().try_for_each(|line| writeln!(out, "{}", fitted(line))).and_then(|()| out.flush()));
-}
-
-fn screen() -> MutexGuard<'static, Option<Screen>> {
-    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn screen_within(patience: Duration) -> Option<MutexGuard<'static, Option<Screen>>> {
-    let end = Instant::now() + patience;
-    loop {
-        match SCREEN.try_lock() {
-            Ok(screen) => return Some(screen),
-            Err(TryLockError::Poisoned(screen)) => return Some(screen.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= end => return None,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 /// Modes without line buffering and echo. Ctrl-C remains a signal; the keys that would leave the alternate screen in

@@ -40,7 +40,7 @@ pub struct Normalized<B: Backend> {
 pub trait BatchNormOps: GradientOps + HostOps {
     /// Mean and sum of squared deviations per channel, in two passes.
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let view = View::of(&x.shape());
+        let view = ChannelRows::of(&x.shape());
         let x = view.rows::<Self>(full::<Self>(x));
         let mean = Self::float_div_scalar(view.channel_sum::<Self>(x.clone()), view.count().into());
         let deviation = Self::float_sub(x, view.broadcast::<Self>(mean.clone()));
@@ -68,7 +68,7 @@ pub trait BatchNormOps: GradientOps + HostOps {
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
-        let view = View::of(&shape);
+        let view = ChannelRows::of(&shape);
         let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
         let scaled = Self::float_mul(centred, view.broadcast::<Self>(scale));
         let output = Self::float_reshape(Self::float_add(scaled, view.broadcast::<Self>(bias)), shape);
@@ -85,7 +85,7 @@ pub trait BatchNormOps: GradientOps + HostOps {
         relu: Option<&ReluState<Self>>,
     ) -> [FloatTensor<Self>; 3] {
         let gradient = epilogue_backward::<Self>(gradient, relu);
-        let view = View::of(&x.shape());
+        let view = ChannelRows::of(&x.shape());
         let rows = view.rows::<Self>(full::<Self>(gradient.clone()));
         let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
         let product = Self::float_mul(rows.clone(), centred);
@@ -117,7 +117,7 @@ pub trait BatchNormOps: GradientOps + HostOps {
         _relu: Option<&ReluState<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
-        let view = View::of(&shape);
+        let view = ChannelRows::of(&shape);
         let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
         let direct = Self::float_mul(view.rows::<Self>(full::<Self>(gradient)), view.broadcast::<Self>(k));
         let indirect = Self::float_add(Self::float_mul(centred, view.broadcast::<Self>(q)), view.broadcast::<Self>(r));
@@ -174,7 +174,7 @@ pub(super) fn in_steps<B: BatchNormOps>(
     sync: Option<&Synchronized>,
     epilogue: Epilogue<FloatTensor<B>>,
 ) -> Normalized<B> {
-    let mut count = View::of(&x.shape()).count();
+    let mut count = ChannelRows::of(&x.shape()).count();
     let (mut mean, mut m2) = B::bn_moments(x.clone());
     if let Some(sync) = sync {
         (count, [mean, m2]) = moments::<B>(sync, count, [mean, m2]);
@@ -214,13 +214,13 @@ fn full<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 
 /// `[batch, channels, height, width]` seen as `[batch * channels, height * width]`.
 #[derive(Clone, Copy)]
-struct View {
+struct ChannelRows {
     batch: usize,
     channels: usize,
     area: usize,
 }
 
-impl View {
+impl ChannelRows {
     fn of(shape: &Shape) -> Self {
         let (batch, channels) = (shape[0], shape[1]);
         Self { batch, channels, area: shape.num_elements() / (batch * channels) }

@@ -21,14 +21,14 @@ pub type Area = [u16; 4];
 
 /// The pixels that have a value: those in the first area, but not in the other two. All others become 0, which is the
 /// mean after normalisation.
-pub type Shown = [Area; 3];
+pub type VisibleAreas = [Area; 3];
 
 /// Images of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pixels {
     /// `[n, 3, height, width]`.
     pub bytes: Vec<u8>,
-    pub shown: Vec<Shown>,
+    pub shown: Vec<VisibleAreas>,
 }
 
 /// Images to mix into others, one into each.

@@ -20,6 +20,7 @@ mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
+mod gradient_watch;
 mod halves;
 mod host;
 #[cfg(any(feature = "flex", feature = "tch"))]
@@ -47,7 +48,6 @@ mod trim;
 mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod vector;
-mod watch;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
@@ -62,6 +62,7 @@ pub(crate) use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
+pub(crate) use gradient_watch::{Watcher, watched};
 pub(crate) use halves::{LEAST_ROUNDED, half_of, widened};
 pub(crate) use host::release_freed;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
@@ -82,7 +83,6 @@ pub use update::{AdamW, Sgd, UpdateOps};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use vector::{F32Memory, Set};
 pub(crate) use vector::{LANES, transpose, vectorized};
-pub(crate) use watch::{Watcher, watched};
 
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

@@ -1,8 +1,6 @@
 //! Chooses the backend at run time: the only place where the generic program is instantiated.
 
-use crate::config::Request;
-#[cfg(all(feature = "tch", target_os = "linux"))]
-use crate::config::sketch;
+use crate::config::{Request, sketch};
 use crate::error::{Error, Result};
 use crate::parallel::{BackendKind, HostBackend};
 
@@ -47,24 +45,21 @@ pub(super) fn is_compiled(kind: BackendKind) -> bool {
 /// Prepares this process for the backend that the request chooses. It may restart the process: call it before anything
 /// has an effect.
 pub fn prepare_process(request: &Request) {
-    #[cfg(all(feature = "tch", target_os = "linux"))]
-    {
-        let kind = sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend);
-        if kind == BackendKind::Tch || (kind == BackendKind::Auto && default() == Some(BackendKind::Tch)) {
-            crate::ops::bound_spinning();
-        }
+    let asked = sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend);
+    if chosen(asked) == Some(BackendKind::Tch) {
+        #[cfg(all(feature = "tch", target_os = "linux"))]
+        crate::ops::bound_spinning();
     }
-    #[cfg(not(all(feature = "tch", target_os = "linux")))]
-    let _ = request;
+}
+
+/// The backend that `kind` asks for, if this build has it.
+fn chosen(kind: BackendKind) -> Option<BackendKind> {
+    if kind == BackendKind::Auto { default() } else { is_compiled(kind).then_some(kind) }
 }
 
 /// Runs `program` on the backend that `kind` asks for; `auto` is the best one of this build.
 pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::Output> {
-    let chosen = match kind {
-        BackendKind::Auto => default(),
-        kind => is_compiled(kind).then_some(kind),
-    };
-    match chosen {
+    match chosen(kind) {
         #[cfg(feature = "flex")]
         Some(BackendKind::Flex) => run_on::<burn_flex::Flex, P>(program, BackendKind::Flex),
         #[cfg(feature = "tch")]
@@ -92,7 +87,7 @@ fn not_compiled(kind: BackendKind) -> Error {
     ))
 }
 
-pub(super) struct Place {
+pub(super) struct AvailableDevices {
     pub(super) backend: BackendKind,
     pub(super) name: String,
     /// `None` if replicas share the processor.
@@ -100,18 +95,18 @@ pub(super) struct Place {
 }
 
 /// The devices of the backend `kind`.
-pub(super) fn devices(kind: BackendKind) -> Result<Place> {
-    dispatch(kind, Devices)
+pub(super) fn devices(kind: BackendKind) -> Result<AvailableDevices> {
+    dispatch(kind, ListDevices)
 }
 
-struct Devices;
+struct ListDevices;
 
-impl Program for Devices {
-    type Output = Place;
+impl Program for ListDevices {
+    type Output = AvailableDevices;
 
-    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<Place> {
+    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<AvailableDevices> {
         let count = (!B::is_processor()).then(|| (0..).take_while(|index| B::open(*index).is_ok()).count());
         let name = if B::is_processor() { "CPU".into() } else { B::describe(0) };
-        Ok(Place { backend, name, count })
+        Ok(AvailableDevices { backend, name, count })
     }
 }

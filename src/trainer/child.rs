@@ -5,9 +5,11 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::launch::exit_policy::ExitPolicy;
@@ -75,7 +77,7 @@ static SIGNALS: Mutex<Signals> = Mutex::new(Signals { listens: false, first: Non
 
 /// Passes signals to a new child from now on, or returns the one that came before.
 fn pass_signals(child: &Sender<Event>) -> Result<Option<i32>> {
-    let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut signals = SIGNALS.lock();
     if !signals.listens {
         let (post, events) = channel();
         let failed = || Error::io("listen to signals of", "this process");
@@ -91,7 +93,7 @@ fn pass_signals(child: &Sender<Event>) -> Result<Option<i32>> {
 }
 
 fn forward(event: Event) {
-    let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut signals = SIGNALS.lock();
     if let Event::Signal(signal) = event {
         signals.first.get_or_insert(signal);
     }

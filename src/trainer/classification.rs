@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
 
 use crate::config::Config;
-use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Need, Picture, assemble};
+use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 use crate::nn::{HEAD, cross_entropy};
@@ -53,7 +53,7 @@ impl Classification {
     /// How the training images of `shard` are mixed.
     fn mix(&self, shard: &Shard) -> Option<Mix> {
         // Keyed by the first sample of all replicas, so that all of them draw the same.
-        let first = Key { seed: self.seed, epoch: shard.epoch, sample: shard.first };
+        let first = SampleKey { seed: self.seed, epoch: shard.epoch, sample: shard.first };
         self.mixing.map(|mixing| mixing.draw(first, self.train.size())).filter(|mix| *mix != Mix::None)
     }
 

@@ -1,8 +1,10 @@
 //! The time that a run has taken, over all its sessions and writing processes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The directory and the start time of a run. Processes that join later get both from the others.
 #[derive(Debug, Clone, Default)]
@@ -20,11 +22,11 @@ struct State {
 impl Clock {
     /// Sets the run's directory and the seconds so far, `session` of them without a restart.
     pub(super) fn set(&self, directory: PathBuf, seconds: f64, session: f64) {
-        *self.state() = State { directory, before: [seconds, session], since: Some(Instant::now()), last_step: None };
+        *self.0.lock() = State { directory, before: [seconds, session], since: Some(Instant::now()), last_step: None };
     }
 
     pub(super) fn directory(&self) -> PathBuf {
-        self.state().directory.clone()
+        self.0.lock().directory.clone()
     }
 
     /// Seconds of training so far, over all sessions.
@@ -38,20 +40,16 @@ impl Clock {
     }
 
     pub(super) fn step(&self) {
-        self.state().last_step = Some(Instant::now());
+        self.0.lock().last_step = Some(Instant::now());
     }
 
     /// Time since the last step in this process, if it has done one.
     pub(super) fn since_step(&self) -> Option<Duration> {
-        self.state().last_step.map(|step| step.elapsed())
+        self.0.lock().last_step.map(|step| step.elapsed())
     }
 
     fn seconds_of(&self, which: usize) -> f64 {
-        let state = self.state();
+        let state = self.0.lock();
         state.before[which] + state.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,38 +1,77 @@
 //! An elastic run: gives the strategy its part in each generation.
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::conclusion::{conclude, nothing_left};
-use super::departure::Departure;
+use burn::backend::Autodiff;
+use parking_lot::Mutex;
+
+use super::end::{nothing_left, summarize_complete};
+use super::leave::Leave;
+use super::logs::{Logs, goal};
 use super::prepare::{Prepared, share_threads};
+use super::session::Session;
 use super::snapshot::Snapshots;
+use super::succession::Succession;
 use super::terminal::{say, warn};
 use crate::checkpoint::Lock;
 use crate::error::{Error, Result};
-use crate::launch::{ActiveGeneration, ElasticMembership, Next, StateVersion};
-use crate::parallel::{Assignment, GenerationReport, Held, Membership, Observer, Plan, TrainingState};
+use crate::launch::{self, ActiveGeneration, ElasticMembership, FixedMembership, Next, StateVersion};
+use crate::model::ResNet;
+use crate::nn::state_dict;
+use crate::parallel::{
+    Assignment, GenerationReport, Held, HostBackend, Membership, Observer, Plan, StartingPoint, TrainingState,
+};
+use crate::state::sha256;
 
-/// Prints the overview of the run.
-pub(super) type Announce = Box<dyn Fn(&Prepared) + Send + Sync>;
+/// Prints the overview of the run in a directory.
+type Introduce = Box<dyn Fn(&Prepared, Option<&Path>) + Send + Sync>;
+
+/// Joins the others and takes part until the run is complete or this process leaves it; returns the exit code.
+pub(super) fn train<B: HostBackend>(
+    session: Session,
+    model: ResNet<Autodiff<B>>,
+    alone: &dyn FixedMembership,
+    introduce: Introduce,
+) -> Result<u8> {
+    let (prepared, snapshots) = (session.prepared.clone(), session.snapshots.clone());
+    let (config, stop) = (&snapshots.config, prepared.plan.stop.clone());
+    let mut shared = config.shared();
+    shared.insert("images".into(), prepared.fingerprint.clone());
+    shared.insert("weights".into(), sha256(&state_dict(&model)));
+    let (ordered, transport) = (config.run.deterministic, prepared.transport.clone());
+    let membership: Arc<dyn ElasticMembership> =
+        launch::join_elastic(&config.parallel, shared, ordered, transport)?.into();
+    let succession = Succession::new(membership.clone(), goal(config, &prepared.plan), session.display);
+    let local = Mutex::new(LocalState { devices: config.parallel.gpu_ids.clone(), ..LocalState::default() });
+    let (member, lock, leave) = (membership.clone(), Mutex::default(), Arc::default());
+    let elastic = Elastic { membership, prepared, snapshots, introduce, local, lock, leave };
+    let leave = elastic.leave.clone();
+    stop.instead(elastic.leaver());
+    let strategy = session.strategy(StartingPoint::default(), Logs::default(), Some(succession));
+    let result = session.train::<B>(model, strategy.elastic(Box::new(elastic)), alone, Some(&leave));
+    member.leave(result.as_ref().err().map(Error::to_string).as_deref());
+    result
+}
 
 pub(super) struct Elastic {
-    pub(super) membership: Arc<dyn ElasticMembership>,
+    membership: Arc<dyn ElasticMembership>,
     pub(super) prepared: Prepared,
     pub(super) snapshots: Snapshots,
     /// Called at the first generation of this process.
-    pub(super) announce: Announce,
-    pub(super) own: Mutex<Own>,
+    introduce: Introduce,
+    local: Mutex<LocalState>,
     /// The share of this process in the lock of the run's directory.
     pub(super) lock: Mutex<Option<Lock>>,
-    pub(super) departure: Arc<Departure>,
+    leave: Arc<Leave>,
 }
 
 /// What this process brings to the next generation.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct LocalState {
     /// The generation it took part in last.
     generation: u64,
     pub(super) holds: StateVersion,
@@ -42,16 +81,12 @@ pub(super) struct Own {
     discarded: usize,
 }
 
-impl Own {
-    pub(super) fn with_devices(devices: Vec<usize>) -> Self {
-        Self { devices, ..Self::default() }
-    }
-
+impl LocalState {
     /// Notes how a generation ended; returns the state, and why this process left it on its own, if it did.
     ///
     /// # Errors
     /// [`Error::Difference`] if the run does not get beyond a step after which replicas differed before.
-    fn part(&mut self, held: Held) -> Result<(Option<TrainingState>, Option<String>)> {
+    fn end_generation(&mut self, held: Held) -> Result<(Option<TrainingState>, Option<String>)> {
         let Held { state, stages, failed, discarded } = held;
         if let Some((step, how)) = discarded {
             if step <= self.discarded {
@@ -73,29 +108,29 @@ impl Own {
 
 impl Membership for Elastic {
     fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>> {
-        let mut own = self.own();
-        let (mut state, failure) = held.map_or(Ok((None, None)), |held| own.part(held))?;
+        let mut local = self.local.lock();
+        let (mut state, failure) = held.map_or(Ok((None, None)), |held| local.end_generation(held))?;
         let since = self.snapshots.clock.since_step();
         let waiting = Instant::now();
-        let met = self.meet(&mut own, &mut state, failure).inspect_err(|_| {
-            self.departure.save_or_warn(state.as_ref().filter(|_| self.has_all(&own)), &self.snapshots)
+        let met = self.meet(&mut local, &mut state, failure).inspect_err(|_| {
+            self.leave.save_or_warn(state.as_ref().filter(|_| self.has_all(&local)), &self.snapshots)
         })?;
         let active = match met {
             Next::Begin(active) => active,
             Next::Left => {
-                self.departure.has_left.store(true, Ordering::SeqCst);
+                self.leave.has_left.store(true, Ordering::SeqCst);
                 return Ok(None);
             }
             Next::Complete => {
-                self.departure.is_late.store(true, Ordering::SeqCst);
+                self.leave.is_late.store(true, Ordering::SeqCst);
                 return Ok(None);
             }
         };
-        self.departure.forget();
+        self.leave.forget();
         let step = state.as_ref().map_or(0, |state| state.position.global_step as u64);
-        let first = own.generation == 0;
-        (own.generation, own.holds) = (active.number, StateVersion { generation: active.number, step });
-        own.stages = 0..self.prepared.plan.world.stages;
+        let first = local.generation == 0;
+        (local.generation, local.holds) = (active.number, StateVersion { generation: active.number, step });
+        local.stages = 0..self.prepared.plan.world.stages;
         let pause = since.map(|since| since + waiting.elapsed());
         self.begin(active, state, pause, first, observer).map(Some)
     }
@@ -109,14 +144,14 @@ impl Elastic {
     /// Waits for the next generation, and sets `held` to the state with which all of its processes begin.
     fn meet(
         &self,
-        own: &mut Own,
+        local: &mut LocalState,
         held: &mut Option<TrainingState>,
         mut failure: Option<String>,
     ) -> Result<Next<ActiveGeneration>> {
         loop {
-            let whole = held.as_ref().filter(|_| self.has_all(own));
-            let mut keep = || whole.map_or(Ok(()), |state| self.departure.save(state, &self.snapshots));
-            let active = match self.membership.next(own.holds, &own.devices, failure.take(), &mut keep)? {
+            let whole = held.as_ref().filter(|_| self.has_all(local));
+            let mut keep = || whole.map_or(Ok(()), |state| self.leave.save(state, &self.snapshots));
+            let active = match self.membership.next(local.holds, &local.devices, failure.take(), &mut keep)? {
                 Next::Begin(active) => active,
                 Next::Left => return Ok(Next::Left),
                 Next::Complete => {
@@ -126,16 +161,16 @@ impl Elastic {
             };
             // A late process must not open the files of a generation that is over.
             let confirm = |is_from_disk| active.generation.confirm().map(|()| is_from_disk).map_err(Error::from);
-            match self.agree(&active, own, held).and_then(confirm) {
+            match self.agree(&active, local, held).and_then(confirm) {
                 Ok(true) if self.is_complete(held.as_ref()) => {
-                    return self.conclude(&active, held.as_ref()).map(|()| Next::Complete);
+                    return self.summarize(&active, held.as_ref()).map(|()| Next::Complete);
                 }
                 Ok(_) => {
                     if active.world.rank == 0
                         && let Some(state) = held.as_ref().filter(|state| self.is_complete(Some(state)))
                     {
                         // Whoever had to write the last checkpoint may be lost.
-                        self.departure.save(state, &self.snapshots)?;
+                        self.leave.save(state, &self.snapshots)?;
                     }
                     return Ok(Next::Begin(active));
                 }
@@ -149,25 +184,17 @@ impl Elastic {
     }
 
     /// Whether the state of this process is that of the whole model.
-    fn has_all(&self, own: &Own) -> bool {
-        own.stages == (0..self.prepared.plan.world.stages)
-    }
-
-    fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn hold(&self, lock: Option<Lock>) {
-        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+    fn has_all(&self, local: &LocalState) -> bool {
+        local.stages == (0..self.prepared.plan.world.stages)
     }
 
     /// Leaves the run after a signal, once others continue it; false if there are none.
     pub(super) fn leaver(&self) -> impl Fn(i32) -> bool + Send + Sync + use<> {
-        let (membership, departure) = (self.membership.clone(), self.departure.clone());
+        let (membership, leave) = (self.membership.clone(), self.leave.clone());
         move |number| {
             let leaves = membership.drain();
             if leaves {
-                departure.signal.store(number, Ordering::SeqCst);
+                leave.signal.store(number, Ordering::SeqCst);
             }
             leaves
         }
@@ -178,13 +205,13 @@ impl Elastic {
     }
 
     /// Ends a run whose state on the disk is complete.
-    fn conclude(&self, active: &ActiveGeneration, held: Option<&TrainingState>) -> Result<()> {
+    fn summarize(&self, active: &ActiveGeneration, held: Option<&TrainingState>) -> Result<()> {
         let Some(TrainingState { position, .. }) = held else { return Ok(()) };
         say(&nothing_left(&self.prepared.plan, position));
         if active.world.rank > 0 {
             return Ok(());
         }
-        conclude(
+        summarize_complete(
             &self.snapshots.config,
             &self.snapshots.clock.directory(),
             [position.epoch, position.global_step],
@@ -213,7 +240,8 @@ impl Elastic {
         let plan = Arc::new(Plan { world, threads, ..Plan::clone(&self.prepared.plan) });
         if first {
             plan.stop.begin();
-            (self.announce)(&Prepared { plan: plan.clone(), ..self.prepared.clone() });
+            let prepared = Prepared { plan: plan.clone(), ..self.prepared.clone() };
+            (self.introduce)(&prepared, Some(&self.snapshots.clock.directory()));
         }
         observer.generation(&report)?;
         Ok(Assignment { plan, processes, generation, state })

@@ -22,7 +22,7 @@ pub(super) const TORCHVISION: &str = "torchvision";
 
 /// The description of a model in the overview.
 #[derive(Debug, Clone)]
-pub(super) struct Start {
+pub(super) struct ModelSummary {
     pub(super) parameters: ParameterCount,
     /// The source of pretrained weights.
     pub(super) notes: Vec<String>,
@@ -32,14 +32,14 @@ pub(super) struct Start {
 pub(super) fn initial_model<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
-) -> Result<(ResNet<Autodiff<B>>, Start)> {
+) -> Result<(ResNet<Autodiff<B>>, ModelSummary)> {
     let model = blank_model::<B>(config, prepared.classes)?;
     let parameters = count_parameters(&model);
     let wanted = &config.model.pretrained;
     // A resumed run loads others later; an elastic run compares the initial weights of its processes.
     let resumes = !matches!(config.checkpoint.resume, Resume::Off | Resume::Auto) && !config.parallel.elastic.is_on();
     if wanted.is_empty() || resumes {
-        return Ok((model, Start { parameters, notes: Vec::new() }));
+        return Ok((model, ModelSummary { parameters, notes: Vec::new() }));
     }
     let found = weights_in(&chosen(&place(wanted, config)?, None)?, true)?;
     let mut state = state_dict(&model);
@@ -50,7 +50,7 @@ pub(super) fn initial_model<B: HostBackend>(
     let renamed = if report.dropped_head.is_none() { renamed(&named, prepared.splits.train.classes()) } else { None };
     let from = format!("from {}", shown(&found.file));
     let notes = std::iter::once(from).chain(report.notes()).chain(renamed).collect();
-    Ok((load_state(model, &state, &origin)?, Start { parameters, notes }))
+    Ok((load_state(model, &state, &origin)?, ModelSummary { parameters, notes }))
 }
 
 /// A note for a head that was taken although its classes are not those of the images, as far as both are named.

@@ -1,6 +1,5 @@
 //! Runs Burn's learner with Kiln's strategy.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use burn_train::logger::MetricLogger;
@@ -15,16 +14,13 @@ use burn_train::{SupervisedTraining, TrainingStrategy};
 use crate::error::Result;
 use crate::parallel::{DataParallel, HostBackend, LoaderHandle, Task};
 
-/// Trains `model` by `strategy` in Burn's learner; `directory` is the run's.
-pub fn train<B: HostBackend, T: Task<B>>(
-    model: T::Model,
-    strategy: DataParallel<B, T>,
-    directory: &Path,
-) -> Result<()> {
+/// Trains `model` by `strategy` in Burn's learner.
+pub fn train<B: HostBackend, T: Task<B>>(model: T::Model, strategy: DataParallel<B, T>) -> Result<()> {
     let (learner, strategy) = (strategy.learner(model), Arc::new(strategy));
     let [train, validation] =
         [strategy.plan.sampler.len(), strategy.plan.validation_samples].map(|items| Arc::new(LoaderHandle { items }));
-    let training = SupervisedTraining::new(directory, train, validation)
+    // The directory is that of its own logs and checkpoints, which are off.
+    let training = SupervisedTraining::new("", train, validation)
         .num_epochs(strategy.plan.epochs)
         .with_application_logger(None)
         .with_metric_logger(NoLog)

@@ -3,11 +3,11 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 
 use super::terminal::say;
 use crate::config::{Config, ProgressKind};
@@ -34,10 +34,10 @@ pub(super) fn load(config: &Config) -> Result<DataSplits> {
 /// The progress of several tasks in turn.
 pub(super) struct Bars {
     is_silent: bool,
-    current: Mutex<Option<(String, Shown)>>,
+    current: Mutex<Option<(String, Indicator)>>,
 }
 
-enum Shown {
+enum Indicator {
     Bar(ProgressBar),
     Lines(Instant, Lines),
 }
@@ -69,20 +69,23 @@ impl Bars {
         if self.is_silent {
             return;
         }
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.as_ref().is_none_or(|(name, _)| name != what) {
             let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
             let bar = || ProgressBar::new(total).with_style(style).with_message(printable(what).into_owned());
-            let shown =
-                if stderr().is_terminal() { Shown::Bar(bar()) } else { Shown::Lines(Instant::now(), Lines::new()) };
+            let shown = if stderr().is_terminal() {
+                Indicator::Bar(bar())
+            } else {
+                Indicator::Lines(Instant::now(), Lines::new())
+            };
             *current = Some((what.into(), shown));
         }
         match current.as_mut() {
-            Some((_, Shown::Bar(bar))) => {
+            Some((_, Indicator::Bar(bar))) => {
                 bar.set_length(total);
                 bar.set_position(done);
             }
-            Some((_, Shown::Lines(began, lines))) => {
+            Some((_, Indicator::Lines(began, lines))) => {
                 let line = lines.after(began.elapsed().as_secs_f64(), done, total);
                 line.into_iter().for_each(|line| say(&format!("{verb:<12}{what}: {line}")));
             }
@@ -91,7 +94,7 @@ impl Bars {
     }
 
     pub(super) fn finish(self) {
-        if let Some((_, Shown::Bar(bar))) = self.current.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some((_, Indicator::Bar(bar))) = self.current.into_inner() {
             bar.finish_and_clear();
         }
     }

@@ -2,7 +2,9 @@
 
 use std::io::stdout;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::backend::devices;
 use super::step_log::StepLog;
@@ -18,7 +20,7 @@ use crate::stop::Stop;
 
 /// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct LogPosition {
     pub(super) step: usize,
     /// The step at which the last whole epoch ended.
     pub(super) epoch_end: usize,
@@ -42,7 +44,7 @@ impl Logs {
         config: &Config,
         directory: &Path,
         rank: usize,
-        kept: Kept,
+        kept: LogPosition,
         (goal, stop): (Goal, &Stop),
         display: ProgressKind,
     ) -> Result<Self> {
@@ -83,7 +85,7 @@ impl Logs {
     }
 }
 
-fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
+fn board(config: &Config, directory: &Path, kept: LogPosition) -> Result<TensorBoard> {
     let mut board = TensorBoard::open(directory, kept.step)?;
     if devices(config.parallel.backend)?.count.is_some() {
         board = board.watching(&config.parallel.gpu_ids);

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 use super::resume::saved;
 use super::saved::tensors_and_metadata;
 use super::terminal::warn;
-use crate::checkpoint::{self, Store, run_dir};
+use crate::checkpoint::{self, Store, Which, run_dir};
 use crate::config::{Config, Saved};
 use crate::data::{Exif, Normalization};
 use crate::error::{Error, Result, shown};
@@ -16,26 +17,13 @@ use crate::objects::is_url;
 use crate::state::{Metadata, StateDict};
 use crate::weights::{self, Description, Format, Stated, list};
 
-/// Which checkpoint of a run is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Which {
-    Best,
-    Latest,
-}
-
-impl Which {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Best => "best",
-            Self::Latest => "latest",
-        }
+impl ValueEnum for Which {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Best, Self::Latest]
     }
 
-    fn stored(self) -> checkpoint::Which {
-        match self {
-            Self::Best => checkpoint::Which::Best,
-            Self::Latest => checkpoint::Which::Latest,
-        }
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }
 
@@ -189,7 +177,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
         let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());
         return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
     }
-    let place = |which: Which| Store::at(path).find(&which.stored());
+    let place = |which: Which| Store::at(path).find(which);
     // Before the first validation there is no best one.
     let found = which.map_or_else(|| place(Which::Best).or_else(|| place(Which::Latest)), place);
     found.ok_or_else(|| {

@@ -70,7 +70,7 @@ impl Target {
 
     /// The checkpoint, verified; changes nothing.
     fn load(&self, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
-        if self.is_run() { Store::at(&self.path).load(&self.which, warn) } else { checkpoint::read(&self.path) }
+        if self.is_run() { Store::at(&self.path).load(self.which, warn) } else { checkpoint::read(&self.path) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::backend;
-use super::initial::Start;
+use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
@@ -21,7 +21,7 @@ pub(super) fn overview<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
     backend: BackendKind,
-    about: &Start,
+    about: &ModelSummary,
     directory: Option<&Path>,
 ) -> String {
     let mut text = String::new();
@@ -34,7 +34,7 @@ pub(super) fn overview<B: HostBackend>(
         format!("{}, {name} backend, seed {}{}", env!("CARGO_PKG_VERSION"), config.run.seed, determinism::<B>(config)),
     );
     line("world", world(config, prepared));
-    prepared.placement.iter().for_each(|words| line("stages", words.clone()));
+    prepared.stages.iter().for_each(|words| line("stages", words.clone()));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
         line("device", format!("{}: {}", B::describe(*index), hosted(&prepared.plan.world, slot)));
         card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));

@@ -30,7 +30,7 @@ pub(super) struct Prepared {
     /// Chosen by runs that may have several processes.
     pub(super) transport: Transport,
     /// What `--stages auto` has chosen, and why.
-    pub(super) placement: Option<String>,
+    pub(super) stages: Option<String>,
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
@@ -54,7 +54,7 @@ pub(super) fn prepare<B: HostBackend>(
     let task = Arc::new(Classification::new(config, &splits));
     let transport = Transport::default();
     let fingerprint = data::fingerprint(&splits);
-    Ok(Prepared { fingerprint, splits, classes, plan, task, transport, placement: None })
+    Ok(Prepared { fingerprint, splits, classes, plan, task, transport, stages: None })
 }
 
 /// Adds to an error about images what their folder is relative to: a saved run may have been made elsewhere.

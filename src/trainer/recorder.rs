@@ -1,7 +1,9 @@
 //! Writes the reports of a run: records to the sinks, states to the checkpoint store.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::classification::Classification;
 use super::loading::Notice;
@@ -19,7 +21,7 @@ use crate::metrics::{EpochRecord, GenerationRecord, Record, Sink, StepRecord, Th
 use crate::model::{Hits, Prediction};
 use crate::ops::Traffic;
 use crate::parallel::{
-    EpochReport, GenerationReport, Observer, Plan, Probe, Split, StepReport, TrainingState, Write, fetch,
+    EpochReport, GenerationReport, Observer, Plan, Position, Probe, Split, StepReport, TrainingState, Write, fetch,
 };
 use crate::stop::writing;
 
@@ -47,8 +49,17 @@ pub(super) struct RunTotals {
     pub(super) copied: (Traffic, u64),
     /// Damaged images that were left out of the data set.
     pub(super) left_out: usize,
-    /// Whether this process writes the files of an elastic run.
+    /// Whether this process writes the files of the run.
     pub(super) leads: bool,
+}
+
+impl RunTotals {
+    /// Those of a process that begins at `position`.
+    pub(super) fn begin(&mut self, position: &Position, plan: &Plan, leads: bool) {
+        let epoch = |step: usize| step.div_ceil(plan.sampler.steps_per_epoch());
+        (self.steps, self.epochs, self.leads) = (position.global_step, position.epoch, leads);
+        self.best = position.best.map(|(accuracy, step)| (accuracy, epoch(step)));
+    }
 }
 
 pub(super) struct Recorder {
@@ -128,7 +139,7 @@ impl Recorder {
     }
 
     fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
-        change(&mut locked(&self.totals))
+        change(&mut self.totals.lock())
     }
 }
 
@@ -244,14 +255,7 @@ impl Observer for Recorder {
         if !succession.leads && config.run.progress.is_text() {
             say(&generation_line(&record));
         }
-        let leads = succession.leads;
-        let (position, epochs) = (&report.position, report.position.epoch);
-        let steps_per_epoch = self.plan.sampler.steps_per_epoch();
-        let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(steps_per_epoch)));
-        self.totals(|totals| {
-            (totals.steps, totals.epochs, totals.best) = (position.global_step, epochs, best);
-            totals.leads = leads;
-        });
+        self.totals.lock().begin(&report.position, plan, succession.leads);
         self.logs.sinks.record(&Record::Generation(record))
     }
 
@@ -268,7 +272,7 @@ impl Observer for Recorder {
             let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {step}"));
             let snapshot = snapshots.of(state, identity);
             let kept = &snapshots.config.checkpoint;
-            let saved = locked(&store).save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best });
+            let saved = store.lock().save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best });
             if saved.is_err()
                 && let Some(Err(lost)) = membership.map(|membership| membership.confirm())
             {
@@ -284,7 +288,7 @@ impl Observer for Recorder {
                 run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
             }
             snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
-            locked(&totals).checkpoint = Some(path);
+            totals.lock().checkpoint = Some(path);
             let copy = &kept.path;
             if is_best && !copy.as_os_str().is_empty() {
                 snapshots.copy(&snapshot, copy)?;
@@ -301,8 +305,4 @@ impl Observer for Recorder {
             ));
         }
     }
-}
-
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,12 +9,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use super::elastic::{Elastic, Own};
+use super::broadcast::{KEY, decided, encode, receive};
+use super::elastic::{Elastic, LocalState};
 use super::origin::{self, Origin};
 use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::warn;
-use super::together::{KEY, decided, encode, receive};
 use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result, shown};
@@ -55,19 +55,19 @@ fn sources(all: &[Holding], stages: usize) -> Option<Vec<usize>> {
 
 impl Elastic {
     /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the disk.
-    /// What `own` says of it is right at any time, also if another process is lost meanwhile.
+    /// What `local` says of it is right at any time, also if another process is lost meanwhile.
     pub(super) fn agree(
         &self,
         active: &ActiveGeneration,
-        own: &mut Own,
+        local: &mut LocalState,
         held: &mut Option<TrainingState>,
     ) -> Result<bool> {
-        if own.holds == StateVersion::default() {
+        if local.holds == StateVersion::default() {
             // Releases this process's share, since the process that reads the disk needs the lock for itself.
-            self.hold(None);
+            *self.lock.lock() = None;
         }
         let epoch = held.as_ref().map_or(0, |state| state.position.epoch as u64);
-        let mine = Holding { version: [own.holds.generation, own.holds.step, epoch], stages: own.stages.clone() };
+        let mine = Holding { version: [local.holds.generation, local.holds.step, epoch], stages: local.stages.clone() };
         let processes = active.processes.as_ref();
         let all = held_by_all(processes, &mine)?;
         if all.iter().all(|other| other.version[0] == 0) {
@@ -78,7 +78,7 @@ impl Elastic {
             *held = self.go_back(processes)?;
             let generation = all.iter().map(|other| other.version[0]).max().unwrap_or_default();
             let holds = held.as_ref().map(|state| StateVersion { generation, step: state.position.global_step as u64 });
-            (own.holds, own.stages) = (holds.unwrap_or_default(), 0..active.world.stages);
+            (local.holds, local.stages) = (holds.unwrap_or_default(), 0..active.world.stages);
             return Ok(true);
         };
         let Some(processes) = processes.filter(|_| all.iter().any(|other| *other != all[sources[0]])) else {
@@ -106,8 +106,8 @@ impl Elastic {
         }
         if !has_all {
             *held = whole;
-            own.holds = StateVersion { generation: version[0], step: version[1] };
-            own.stages = 0..active.world.stages;
+            local.holds = StateVersion { generation: version[0], step: version[1] };
+            local.stages = 0..active.world.stages;
         }
         Ok(false)
     }
@@ -129,7 +129,7 @@ impl Elastic {
     fn go_back(&self, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
         let origin = decided(processes, || {
             let directory = self.snapshots.config.run.output_dir.clone();
-            let load = || Store::at(&directory).load(&Which::Latest, &mut |note| warn(&format!("warning: {note}")));
+            let load = || Store::at(&directory).load(Which::Latest, &mut |note| warn(&format!("warning: {note}")));
             let checkpoint = run_dir::is_begun(&directory).then(load).transpose()?;
             Ok(Origin { session_seconds: self.snapshots.clock.session(), checkpoint, lock: None, directory })
         })?;
@@ -158,7 +158,7 @@ impl Elastic {
         let named = Some(&config.run.output_dir).filter(|named| !named.as_os_str().is_empty());
         let directory = named.cloned().unwrap_or(directory);
         std::fs::create_dir_all(&directory).map_err(Error::io("create", &directory))?;
-        self.hold(Some(lock.map_or_else(|| Lock::join(&directory), Ok)?));
+        *self.lock.lock() = Some(lock.map_or_else(|| Lock::join(&directory), Ok)?);
         let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
         let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
         clock.set(directory, seconds, session_seconds);
@@ -190,10 +190,10 @@ impl Elastic {
     }
 }
 
-fn held_by_all(processes: Option<&Processes>, own: &Holding) -> Result<Vec<Holding>> {
-    let Some(processes) = processes else { return Ok(vec![own.clone()]) };
-    let [generation, step, epoch] = own.version;
-    let values = [generation, step, epoch, own.stages.start as u64, own.stages.end as u64];
+fn held_by_all(processes: Option<&Processes>, local: &Holding) -> Result<Vec<Holding>> {
+    let Some(processes) = processes else { return Ok(vec![local.clone()]) };
+    let [generation, step, epoch] = local.version;
+    let values = [generation, step, epoch, local.stages.start as u64, local.stages.end as u64];
     let all = processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &values)?;
     let read = |&[generation, step, epoch, start, end]: &[u64; 5]| Holding {
         version: [generation, step, epoch],

@@ -1,39 +1,35 @@
-//! A training of fixed membership, from start to end.
+//! A training from start to end: of fixed membership, or as one process of an elastic run.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+
+use burn::backend::Autodiff;
 
 use super::backend::{Program, dispatch};
-use super::clock::Clock;
-use super::conclusion::{conclude, finish, nothing_left};
+use super::end::{nothing_left, summarize_complete};
 use super::initial::initial_model;
-use super::learner;
-use super::logs::{Kept, Logs, goal};
+use super::logs::{LogPosition, Logs, goal};
 use super::origin::{Origin, continued, inspect};
 use super::overview::overview;
-use super::phases::{listen, report};
+use super::phases::listen;
 use super::prepare::{Prepared, prepare};
-use super::recorder::{Recorder, RunTotals};
 use super::resources::{cautions, slow_precision};
 use super::resume::{other_rate, restore};
-use super::snapshot::{Snapshots, check_copy};
+use super::session::Session;
+use super::snapshot::check_copy;
 use super::terminal::{display, say, warn};
-use super::{elastic_run, placement, requeue, together};
-use crate::checkpoint::{Loaded, Lock, write_atomic};
+use super::{auto_stages, broadcast, elastic, requeue};
+use crate::checkpoint::{Loaded, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::error::{Error, Result, shown};
-use crate::launch::environment::identify;
-use crate::launch::{self, FixedMembership};
+use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
 use crate::model::ResNet;
 use crate::nn::state_dict;
 use crate::ops::PrecisionKind;
 use crate::parallel::nccl::{Transport, name_interface};
-use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
+use crate::parallel::{BackendKind, HostBackend, StartingPoint};
 use crate::state::sha256;
-use crate::stop::{Heard, Reason, Stop};
+use crate::stop::{Heard, Stop};
 
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
@@ -49,29 +45,35 @@ impl Program for Training {
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
         let Resolved { mut config, mut notes } = self.0;
         requeue::prepare(&mut config)?;
-        let first = config.parallel.rank == 0;
-        let presence = Presence::of(&config);
+        let quiet = launch::quiet_name(&config.parallel).filter(|_| config.run.progress.is_text());
+        let tell = |what| quiet.iter().for_each(|name| say(&format!("{name:<10}  {what}")));
         notes.extend(choose_precision::<B>(&mut config.run));
-        if first {
+        let is_elastic = config.parallel.elastic.is_on();
+        if config.parallel.rank > 0 {
+            // Only the first process prints.
+            config.run.progress = ProgressKind::None;
+        } else {
             // Standard output is for programs then.
             let say = if config.run.progress == ProgressKind::Json { warn } else { say };
             notes.iter().for_each(|note| say(&format!("note: {note}")));
-        } else {
-            // Only the first process prints.
-            config.run.progress = ProgressKind::None;
+        }
+        if is_elastic && config.run.progress == ProgressKind::Auto {
+            // Plain lines suit processes that join and leave.
+            config.run.progress = ProgressKind::Plain;
         }
         // SAFETY: this is before the first thread that reads the environment.
         unsafe { name_interface(&config.parallel) };
         let stop = stop(&config)?;
         let profiler = listen(config.run.profile);
-        if config.parallel.elastic.is_on() {
-            return elastic_run::train::<B>(config, backend, stop, profiler);
-        }
-        let membership = launch::join(&config.parallel, config.shared())?;
-        presence.say("takes part; rank 0 shows the progress");
+        // An elastic run is prepared as one process, and joins the others later.
+        let membership = match is_elastic {
+            true => alone(&config.parallel),
+            false => launch::join(&config.parallel, config.shared())?,
+        };
+        tell("takes part; rank 0 shows the progress");
         let result = run::<B>(config, backend, membership.as_ref(), stop, profiler);
         if result.is_ok() {
-            presence.say("done");
+            tell("done");
         }
         membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
@@ -84,26 +86,6 @@ fn choose_precision<B: HostBackend>(run: &mut RunConfig) -> Option<String> {
     let name = run.precision.name();
     run.precision = PrecisionKind::F32;
     Some(format!("{slow}; the run takes f32, unless you give --precision {name} alone"))
-}
-
-/// A process that shows no progress of its own, on whose terminal there is no other.
-struct Presence(Option<String>);
-
-impl Presence {
-    fn of(config: &Config) -> Self {
-        let parallel = &config.parallel;
-        let (rank, processes) = (parallel.rank, parallel.processes());
-        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
-        // The first one of a machine, if a launcher has started several.
-        let local = identify(&environment).ok().flatten().and_then(|identity| Some(identity.local_rank?.value));
-        let is_alone = rank > 0 && processes > 1 && local.is_none_or(|local| local == 0);
-        Self((is_alone && config.run.progress.is_text()).then(|| format!("rank {rank} of {processes}")))
-    }
-
-    fn say(&self, what: &str) {
-        self.0.iter().for_each(|name| say(&format!("{name:<10}  {what}")));
-    }
 }
 
 /// The request to stop; from now on signals set it.
@@ -133,89 +115,117 @@ fn run<B: HostBackend>(
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
-    let mut prepared = prepare::<B>(&config, membership, stop.clone())?;
-    prepared.transport = Transport::choose::<B>(&config.parallel, membership.world().processes() == 1)?;
+    let mut prepared = prepare::<B>(&config, membership, stop)?;
+    let is_elastic = config.parallel.elastic.is_on();
+    let meets = is_elastic && !config.parallel.dist_url.is_empty();
+    if meets || !is_elastic {
+        prepared.transport = Transport::choose::<B>(&config.parallel, !meets && membership.world().processes() == 1)?;
+    }
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, &prepared)?;
-    placement::choose::<B>(&mut config, &mut prepared, membership, &model)?;
+    auto_stages::choose::<B>(&mut config, &mut prepared, membership, &model)?;
     if config.parallel.rank == 0 {
-        cautions::<B>(&config, &prepared, about.parameters, membership.local_processes())
-            .iter()
-            .for_each(|line| warn(line));
         check_copy(&config.checkpoint.path)?;
     }
+    let introduce = {
+        let (config, local_processes) = (config.clone(), membership.local_processes());
+        move |prepared: &Prepared, directory: Option<&Path>| {
+            if config.parallel.rank == 0 {
+                let cautions = cautions::<B>(&config, prepared, about.parameters, local_processes);
+                cautions.iter().for_each(|line| warn(line));
+            }
+            if config.run.progress.is_text() || config.run.dry_run {
+                say(&overview::<B>(&config, prepared, backend, &about, directory));
+            }
+        }
+    };
     if config.run.dry_run {
         if config.parallel.rank == 0 {
-            inspect(&config)?;
-            let session = Session::new(&config, &prepared, continued(&config)?, model)?;
-            Snapshots::new(&config, &prepared, Clock::default())?;
-            say(&overview::<B>(&config, &prepared, backend, &about, None));
-            session.announce();
+            // Where elastic processes meet, the first one of them reads the directory.
+            let checkpoint = if meets { None } else { inspect(&config).and_then(|()| continued(&config))? };
+            let beginning = Beginning::of(&config, &prepared, checkpoint, model)?;
+            Session::new(&config, prepared.clone(), display, None)?;
+            introduce(&prepared, None);
+            beginning.announce();
         }
         return Ok(0);
     }
-    let processes = membership.connect(&prepared.plan.world, config.run.deterministic, &prepared.transport)?;
-    let origin = together::origin(&config, processes.as_ref())?;
-    let text = overview::<B>(&config, &prepared, backend, &about, Some(&origin.directory));
-    stop.begin();
-    let session = Session::open(&config, &prepared, origin, model)?;
-    membership.agree("weights", &|| sha256(&state_dict(&session.model)))?;
-    if config.run.progress.is_text() {
-        say(&text);
-        session.announce();
+    let session = Session::new(&config, prepared, display, profiler)?;
+    if is_elastic {
+        return elastic::train(session, model, membership, Box::new(introduce));
     }
-    session.run(prepared, stop, display, membership, processes, profiler)
+    once(session, model, membership, introduce)
 }
 
-/// A run with its directory claimed and its state restored.
-struct Session<B: HostBackend> {
-    config: Config,
-    directory: PathBuf,
-    model: ResNet<burn::backend::Autodiff<B>>,
+/// Trains with fixed membership.
+fn once<B: HostBackend>(
+    session: Session,
+    model: ResNet<Autodiff<B>>,
+    membership: &dyn FixedMembership,
+    introduce: impl Fn(&Prepared, Option<&Path>),
+) -> Result<u8> {
+    let (prepared, config) = (&session.prepared, &session.snapshots.config);
+    let (plan, rank) = (&prepared.plan, config.parallel.rank);
+    let processes = membership.connect(&plan.world, config.run.deterministic, &prepared.transport)?;
+    let Origin { directory, checkpoint, lock: _lock, .. } = broadcast::origin(config, processes.as_ref())?;
+    plan.stop.begin();
+    let beginning = Beginning::of(config, prepared, checkpoint, model)?;
+    if rank == 0 {
+        write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
+    }
+    membership.agree("weights", &|| sha256(&state_dict(&beginning.model)))?;
+    introduce(prepared, Some(&directory));
+    if config.run.progress.is_text() {
+        beginning.announce();
+    }
+    let Beginning { model, start, seconds, logged, resumed_from, .. } = beginning;
+    if plan.is_complete(&start.position) {
+        if config.run.progress != ProgressKind::Json {
+            say(&nothing_left(plan, &start.position));
+        }
+        if rank == 0 {
+            let done = [start.position.epoch, start.position.global_step];
+            summarize_complete(config, &directory, done, resumed_from.as_deref())?;
+        }
+        return Ok(0);
+    }
+    session.snapshots.clock.set(directory.clone(), seconds, 0.0);
+    let logs = Logs::open(config, &directory, rank, logged, (goal(config, plan), &plan.stop), session.display)?;
+    let strategy = session.strategy(start, logs, None).with(processes);
+    session.train(model, strategy, membership, None)
+}
+
+/// The model and the position with which a session begins.
+struct Beginning<B: HostBackend> {
+    model: ResNet<Autodiff<B>>,
     start: StartingPoint,
-    seconds_before: f64,
-    /// The position up to which the logs of earlier sessions are valid.
-    kept: Kept,
+    /// Those of earlier sessions.
+    seconds: f64,
+    /// Up to where the logs of earlier sessions are valid.
+    logged: LogPosition,
     resumed_from: Option<PathBuf>,
     /// How the learning rate changes, if it does.
     rate: Option<String>,
-    _lock: Option<Lock>,
 }
 
-impl<B: HostBackend> Session<B> {
-    fn open(
-        config: &Config,
-        prepared: &Prepared,
-        origin: Origin,
-        model: ResNet<burn::backend::Autodiff<B>>,
-    ) -> Result<Self> {
-        let Origin { directory, checkpoint, lock, .. } = origin;
-        let session = Self::new(config, prepared, checkpoint, model)?;
-        if config.parallel.rank == 0 {
-            write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
-        }
-        Ok(Self { directory, _lock: lock, ..session })
-    }
-
-    /// A session without a directory, from `checkpoint` or from the beginning.
-    fn new(
+impl<B: HostBackend> Beginning<B> {
+    /// From `checkpoint`, or with `model` as it is.
+    fn of(
         config: &Config,
         prepared: &Prepared,
         checkpoint: Option<Loaded>,
-        mut model: ResNet<burn::backend::Autodiff<B>>,
+        model: ResNet<Autodiff<B>>,
     ) -> Result<Self> {
-        let (mut start, mut seconds_before, mut kept, mut rate) =
-            (StartingPoint::default(), 0.0, Kept::default(), None);
-        if let Some(checkpoint) = &checkpoint {
-            let (training, state) = restore(config, prepared, checkpoint)?;
-            rate = other_rate(checkpoint, &prepared.plan, training.position.global_step)?;
-            (model, start) = StartingPoint::restore(model, &training, &shown(&checkpoint.path))?;
-            let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
-            (seconds_before, kept) = (state.elapsed_seconds, Kept { step: state.global_step, epoch_end });
-        }
-        let (directory, resumed_from) = (PathBuf::new(), checkpoint.map(|checkpoint| checkpoint.path));
-        let config = config.clone();
-        Ok(Self { config, directory, model, start, seconds_before, kept, resumed_from, rate, _lock: None })
+        let Some(checkpoint) = checkpoint else {
+            let (start, logged) = (StartingPoint::default(), LogPosition::default());
+            return Ok(Self { model, start, seconds: 0.0, logged, resumed_from: None, rate: None });
+        };
+        let (training, state) = restore(config, prepared, &checkpoint)?;
+        let rate = other_rate(&checkpoint, &prepared.plan, training.position.global_step)?;
+        let (model, start) = StartingPoint::restore(model, &training, &shown(&checkpoint.path))?;
+        let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
+        let logged = LogPosition { step: state.global_step, epoch_end };
+        Ok(Self { model, start, seconds: state.elapsed_seconds, logged, resumed_from: Some(checkpoint.path), rate })
     }
 
     fn announce(&self) {
@@ -225,76 +235,5 @@ impl<B: HostBackend> Session<B> {
             say(&format!("resuming    {} after step {steps}, in epoch {}", shown(path), position.epoch + 1));
         }
         self.rate.iter().for_each(|words| say(&format!("            {words}")));
-    }
-
-    fn run(
-        self,
-        prepared: Prepared,
-        stop: Stop,
-        display: ProgressKind,
-        membership: &dyn FixedMembership,
-        processes: Option<Processes>,
-        profiler: Option<Profiler>,
-    ) -> Result<u8> {
-        let plan = prepared.plan.clone();
-        let position = &self.start.position;
-        if plan.is_complete(position) {
-            if self.config.run.progress != ProgressKind::Json {
-                say(&nothing_left(&plan, position));
-            }
-            if self.config.parallel.rank == 0 {
-                let done = [position.epoch, position.global_step];
-                conclude(&self.config, &self.directory, done, self.resumed_from.as_deref())?;
-            }
-            return Ok(0);
-        }
-        let totals = Arc::new(Mutex::new(RunTotals {
-            steps: position.global_step,
-            epochs: position.epoch,
-            best: position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
-            left_out: prepared.splits.left_out,
-            ..RunTotals::default()
-        }));
-        let snapshots = Snapshots::new(&self.config, &prepared, Clock::default())?;
-        let copies = snapshots.copies.clone();
-        let recorder = self.recorder(snapshots, &prepared, display, totals.clone())?;
-        let directory = self.directory.clone();
-        let limit = self.config.parallel.limit();
-        let began = Instant::now();
-        let strategy = DataParallel::<B, _>::new(prepared.task.clone(), plan, self.start, limit, recorder);
-        let strategy = strategy.with(processes);
-        let trained = learner::train(self.model, strategy, &directory).and_then(|()| membership.complete());
-        let copied = copies.map_or(Ok(()), |copies| copies.finish());
-        trained?;
-        let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let seconds = self.seconds_before + began.elapsed().as_secs_f64();
-        if let Some(profiler) = profiler {
-            let rank = self.config.parallel.rank;
-            // Processes of one machine may share the directory.
-            let trace = if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") };
-            report(&profiler, &directory.join(trace), &totals)?;
-        }
-        let code = stop.reason().map_or(0, |reason| reason.exit_code());
-        if self.config.parallel.rank == 0 {
-            finish(&self.config, &directory, &totals, seconds, stop.reason())?;
-            if matches!(stop.reason(), Some(Reason::Signal(_))) {
-                requeue::submit(&self.config, true)?;
-            }
-        }
-        copied.map(|()| code)
-    }
-
-    fn recorder(
-        &self,
-        snapshots: Snapshots,
-        prepared: &Prepared,
-        display: ProgressKind,
-        totals: Arc<Mutex<RunTotals>>,
-    ) -> Result<Recorder> {
-        let (config, plan) = (&self.config, &prepared.plan);
-        let logs =
-            Logs::open(config, &self.directory, plan.world.rank, self.kept, (goal(config, plan), &plan.stop), display)?;
-        snapshots.clock.set(self.directory.clone(), self.seconds_before, 0.0);
-        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None, B::is_processor()))
     }
 }

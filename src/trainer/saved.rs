@@ -1,8 +1,10 @@
 //! Converts the state of a run to the files of a checkpoint and back, for `train` and for models of other programs.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::terminal::say;
 use crate::checkpoint::{
@@ -156,7 +158,7 @@ impl Checkpoints {
         if !run_dir::is_begun(&self.directory) {
             return Ok(None);
         }
-        let checkpoint = self.store.lock().unwrap_or_else(PoisonError::into_inner).load(&Which::Latest, &mut |_| ())?;
+        let checkpoint = self.store.lock().load(Which::Latest, &mut |_| ())?;
         let run = run_state_of(&checkpoint)?;
         let (seed, world) = (self.plan.seed, self.plan.world.size);
         if (run.seed, run.world_size) != (seed, world) {
@@ -218,7 +220,7 @@ impl Observer for Checkpoints {
         let (store, is_best) = (self.store.clone(), state.is_best);
         let identity = Identity { seed, world_size, fingerprint: String::new(), elapsed_seconds: 0.0 };
         Ok(Box::new(move || {
-            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut store = store.lock();
             store.save(&snapshot(state, identity, &[]), is_best, Keep { last: 2, best: 1 }).map(drop)
         }))
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::logs::{Kept, Logs};
+use super::logs::{LogPosition, Logs};
 use super::step_log::Samples;
 use crate::config::ProgressKind;
 use crate::error::Result;
@@ -30,14 +30,14 @@ pub(super) struct Succession {
     pub(super) leads: bool,
     recent: VecDeque<Recent>,
     /// The position up to which the files are valid before the recent reports.
-    kept: Kept,
+    kept: LogPosition,
     /// The last step reported to this process.
     last: usize,
 }
 
 impl Succession {
     pub(super) fn new(membership: Arc<dyn ElasticMembership>, goal: Goal, display: ProgressKind) -> Self {
-        Self { membership, goal, display, leads: false, recent: VecDeque::new(), kept: Kept::default(), last: 0 }
+        Self { membership, goal, display, leads: false, recent: VecDeque::new(), kept: LogPosition::default(), last: 0 }
     }
 
     pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {
@@ -67,7 +67,7 @@ impl Succession {
         let epoch_end = position.global_step - position.step_in_epoch.min(position.global_step);
         if position.global_step > self.last || self.kept.step > position.global_step {
             self.recent.clear();
-            (self.kept, self.last) = (Kept { step: position.global_step, epoch_end }, position.global_step);
+            (self.kept, self.last) = (LogPosition { step: position.global_step, epoch_end }, position.global_step);
             return true;
         }
         let before = self.recent.len();
@@ -85,7 +85,7 @@ impl Succession {
         &mut self,
         report: &GenerationReport,
         logs: &mut Logs,
-        open: impl FnOnce(Kept) -> Result<Logs>,
+        open: impl FnOnce(LogPosition) -> Result<Logs>,
     ) -> Result<()> {
         let (rewound, led) = (self.rewind(&report.position), self.leads);
         self.leads = report.hosted.start == 0;

@@ -25,7 +25,7 @@ fn save_and_load(criterion: &mut Criterion) {
             store.save(&snapshot(step), false, Keep { last: 1, best: 1 }).unwrap()
         });
     });
-    group.bench_function("load", |bencher| bencher.iter(|| store.load(&Which::Latest, &mut |_| ()).unwrap()));
+    group.bench_function("load", |bencher| bencher.iter(|| store.load(Which::Latest, &mut |_| ()).unwrap()));
     group.finish();
 }
 

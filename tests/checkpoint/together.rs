@@ -44,7 +44,7 @@ fn the_checkpoints_of_a_run_that_goes_on_are_read_whole() {
             saved.store(true, SeqCst);
         });
         while !saved.load(SeqCst) {
-            for loaded in [read(&latest), reader.load(&Which::Best, &mut no_warning)] {
+            for loaded in [read(&latest), reader.load(Which::Best, &mut no_warning)] {
                 let Loaded { step, files, .. } = loaded.unwrap();
                 let files: Vec<_> = files.into_iter().collect();
                 assert!([snapshot(step), saved_again(step)].into_iter().any(|it| files == sorted(it.files)), "{step}");

@@ -1,6 +1,6 @@
 //! Augmentation, against a computation pixel by pixel that shares nothing with it but the keyed draws.
 
-use kiln::data::{Augment, CropFill, DataConfig, Key, Normalization, Purpose};
+use kiln::data::{Augment, CropFill, DataConfig, Normalization, Purpose, SampleKey};
 
 const SIZE: [usize; 2] = [7, 5];
 const NORMALIZATION: Normalization = Normalization::CIFAR10;
@@ -9,7 +9,7 @@ fn image() -> Vec<u8> {
     (0..3 * SIZE[0] * SIZE[1]).map(|index| (index * 37 % 256) as u8).collect()
 }
 
-fn apply(augment: &Augment, key: Key) -> Vec<f32> {
+fn apply(augment: &Augment, key: SampleKey) -> Vec<f32> {
     augment.normalized(&image(), SIZE, key)
 }
 
@@ -18,7 +18,7 @@ fn normalised(byte: u8, channel: usize) -> f32 {
 }
 
 /// What the configuration promises, one pixel at a time: pad, crop, mirror, normalise, blank.
-fn slowly(config: &DataConfig, key: Key) -> Vec<f32> {
+fn slowly(config: &DataConfig, key: SampleKey) -> Vec<f32> {
     let ([height, width], padding) = (SIZE, config.crop_padding);
     let draw = |purpose, bound: usize| key.draw(purpose, bound as u32) as usize;
     let (top, left) = (draw(Purpose::CropTop, 2 * padding + 1), draw(Purpose::CropLeft, 2 * padding + 1));
@@ -64,7 +64,7 @@ fn crop_flip_and_cutout_agree_with_a_computation_by_hand() {
         let config = DataConfig { crop_padding, crop_fill, flip, cutout, ..DataConfig::default() };
         let augment = Augment::new(&config, NORMALIZATION);
         for sample in 0..200 {
-            let key = Key { seed: 3, epoch: 5, sample };
+            let key = SampleKey { seed: 3, epoch: 5, sample };
             assert_eq!(apply(&augment, key), slowly(&config, key), "{config:?}, sample {sample}");
         }
     }
@@ -74,7 +74,8 @@ fn crop_flip_and_cutout_agree_with_a_computation_by_hand() {
 fn every_offset_and_both_directions_are_drawn_about_equally_often() {
     let count = |purpose, bound: u32| {
         let mut counts = vec![0; bound as usize];
-        (0..9_000).for_each(|sample| counts[Key { seed: 0, epoch: 0, sample }.draw(purpose, bound) as usize] += 1);
+        (0..9_000)
+            .for_each(|sample| counts[SampleKey { seed: 0, epoch: 0, sample }.draw(purpose, bound) as usize] += 1);
         counts
     };
     assert!(count(Purpose::CropTop, 9).iter().all(|count| (850..1150).contains(count)));
@@ -83,19 +84,19 @@ fn every_offset_and_both_directions_are_drawn_about_equally_often() {
 
 #[test]
 fn seed_epoch_sample_and_purpose_each_change_the_draw() {
-    let key = Key { seed: 1, epoch: 2, sample: 3 };
-    let draw = |key: Key| key.draw(Purpose::CropTop, u32::MAX);
-    assert_ne!(draw(key), draw(Key { seed: 2, ..key }));
-    assert_ne!(draw(key), draw(Key { epoch: 3, ..key }));
-    assert_ne!(draw(key), draw(Key { sample: 2, ..key }));
+    let key = SampleKey { seed: 1, epoch: 2, sample: 3 };
+    let draw = |key: SampleKey| key.draw(Purpose::CropTop, u32::MAX);
+    assert_ne!(draw(key), draw(SampleKey { seed: 2, ..key }));
+    assert_ne!(draw(key), draw(SampleKey { epoch: 3, ..key }));
+    assert_ne!(draw(key), draw(SampleKey { sample: 2, ..key }));
     assert_ne!(draw(key), key.draw(Purpose::CropLeft, u32::MAX));
-    assert_ne!(draw(Key { epoch: 3, sample: 2, ..key }), draw(key), "epoch and sample are not interchangeable");
+    assert_ne!(draw(SampleKey { epoch: 3, sample: 2, ..key }), draw(key), "epoch and sample are not interchangeable");
 }
 
 #[test]
 fn a_plain_augmentation_only_normalises() {
     let off = DataConfig { augment: false, cutout: 8, ..DataConfig::default() };
-    let key = Key { seed: 0, epoch: 0, sample: 0 };
+    let key = SampleKey { seed: 0, epoch: 0, sample: 0 };
     let plane = SIZE[0] * SIZE[1];
     let expected: Vec<f32> = image().iter().enumerate().map(|(index, &byte)| normalised(byte, index / plane)).collect();
     assert_eq!(apply(&Augment::plain(NORMALIZATION), key), expected);
@@ -106,7 +107,7 @@ fn a_plain_augmentation_only_normalises() {
 fn a_padding_larger_than_any_image_shows_padding_and_does_not_panic() {
     for crop_padding in [50, usize::MAX] {
         let config = DataConfig { crop_padding, cutout: 1_000, ..DataConfig::default() };
-        let out = apply(&Augment::new(&config, NORMALIZATION), Key { seed: 0, epoch: 0, sample: 1 });
+        let out = apply(&Augment::new(&config, NORMALIZATION), SampleKey { seed: 0, epoch: 0, sample: 1 });
         assert!(out.iter().all(|value| value.is_finite()));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use kiln::data::{Augment, ColorJitter, DataConfig, Key, Normalization, Property};
+use kiln::data::{Augment, ColorJitter, DataConfig, Normalization, Property, SampleKey};
 
 use super::repository;
 use crate::python::ask;
@@ -14,8 +14,8 @@ fn image() -> Vec<u8> {
     fs::read(repository("tests/fixtures/augment/image.bin")).unwrap()
 }
 
-fn key(sample: u32) -> Key {
-    Key { seed: 3, epoch: 5, sample }
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: 3, epoch: 5, sample }
 }
 
 #[test]

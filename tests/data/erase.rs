@@ -1,11 +1,11 @@
 //! Random erasing, against torchvision given the same draws; `tests/fixtures/augment/make.py` asked it.
 
-use kiln::data::{Augment, DataConfig, Key, Normalization, RandomErasing};
+use kiln::data::{Augment, DataConfig, Normalization, RandomErasing, SampleKey};
 
 use super::repository;
 
-fn key(sample: u32) -> Key {
-    Key { seed: 3, epoch: 5, sample }
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: 3, epoch: 5, sample }
 }
 
 #[test]

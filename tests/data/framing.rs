@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use image::imageops::{FilterType, crop_imm, resize};
 use image::{Rgb, RgbImage};
-use kiln::data::{DataConfig, Framing, ImageSet, Key, Part, Source, fingerprint};
+use kiln::data::{CropBox, DataConfig, Framing, ImageSet, SampleKey, Source, fingerprint};
 use tempfile::{TempDir, tempdir};
 
 use super::load;
@@ -13,8 +13,8 @@ use crate::python::ask;
 const SIDE: usize = 28;
 const RANDOM: Framing = Framing { middle: 0.875, area: 0.08, ..Framing::WHOLE };
 
-fn key(sample: u32) -> Key {
-    Key { seed: 3, epoch: 1, sample }
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: 3, epoch: 1, sample }
 }
 
 /// Waves of several lengths.
@@ -57,7 +57,7 @@ fn agree(ours: &[u8], file: &Path, kind: &str, numbers: &str) -> bool {
 }
 
 /// The bytes of a picture that the crate `image` crops and resizes to a square.
-fn reference(picture: &RgbImage, part: Part, [width, height]: [u32; 2]) -> Vec<u8> {
+fn reference(picture: &RgbImage, part: CropBox, [width, height]: [u32; 2]) -> Vec<u8> {
     let part = crop_imm(picture, part.left, part.top, part.width, part.height).to_image();
     let image = resize(&part, width, height, FilterType::Triangle);
     let [left, top] = [width, height].map(|length| (f64::from(length - SIDE as u32) / 2.0).round_ties_even() as u32);
@@ -84,7 +84,7 @@ fn parts_are_resized_to_the_bytes_of_the_crate_image() {
                 }
             }
         };
-        let whole = Part { left: 0, top: 0, width, height };
+        let whole = CropBox { left: 0, top: 0, width, height };
         assert_eq!(shown(Framing::WHOLE, None), reference(&image, whole, [SIDE as u32; 2]), "{width}x{height}");
         for sample in 0..40 {
             let part = RANDOM.part([width, height], key(sample));
@@ -118,8 +118,8 @@ fn a_random_part_is_resized_as_by_torchvision() {
     let dir = photographs(90, 64);
     let images = load(&config(dir.path())).unwrap().train;
     for sample in [0, 7, 8] {
-        let key = Key { epoch: sample, ..key(0) };
-        let Part { left, top, width, height } = RANDOM.part([90, 64], key);
+        let key = SampleKey { epoch: sample, ..key(0) };
+        let CropBox { left, top, width, height } = RANDOM.part([90, 64], key);
         let numbers = format!("{left},{top},{width},{height}");
         if !agree(&images.picture(0).shown(Some(key)).unwrap(), &dir.path().join("train/it/a.png"), "part", &numbers) {
             return;
@@ -152,8 +152,8 @@ fn random_parts_have_the_areas_and_ratios_that_are_asked_for() {
 fn a_picture_that_is_too_long_shows_its_middle() {
     let whole = Framing { area: 1.0, ..RANDOM };
     let part = |size| whole.part(size, key(0));
-    assert_eq!(part([300, 30]), Part { left: 130, top: 0, width: 40, height: 30 });
-    assert_eq!(part([30, 300]), Part { left: 0, top: 130, width: 30, height: 40 });
+    assert_eq!(part([300, 30]), CropBox { left: 130, top: 0, width: 40, height: 30 });
+    assert_eq!(part([30, 300]), CropBox { left: 0, top: 130, width: 30, height: 40 });
     let dir = photographs(3000, 2);
     let splits = load(&config(dir.path())).unwrap();
     assert_eq!(splits.validation.image(0).unwrap().len(), 3 * SIDE * SIDE);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::data::{DataConfig, DataSplits, Decode, Exif, Framing, ImageSet, Key, Part, Source, fingerprint};
+use kiln::data::{CropBox, DataConfig, DataSplits, Decode, Exif, Framing, ImageSet, SampleKey, Source, fingerprint};
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
@@ -28,9 +28,10 @@ fn splits(dir: &Path, decode: Decode, exif: Exif) -> DataSplits {
 
 /// Every training image in `parts` random parts, then the validation images.
 fn shown(splits: &DataSplits, parts: usize) -> Vec<Vec<u8>> {
-    let keys = (0..parts).map(|epoch| Key { seed: 1, epoch, sample: 0 });
-    let train = (0..splits.train.len() as u32)
-        .flat_map(|id| keys.clone().map(move |key| splits.train.picture(id).shown(Some(Key { sample: id, ..key }))));
+    let keys = (0..parts).map(|epoch| SampleKey { seed: 1, epoch, sample: 0 });
+    let train = (0..splits.train.len() as u32).flat_map(|id| {
+        keys.clone().map(move |key| splits.train.picture(id).shown(Some(SampleKey { sample: id, ..key })))
+    });
     let validation = (0..splits.validation.len() as u32).map(|id| splits.validation.image(id));
     train.chain(validation).map(Result::unwrap).collect()
 }
@@ -115,7 +116,7 @@ fn a_part_has_the_bytes_of_pils_whole_image() {
     // Images that must be turned, which are decoded whole; all others are not.
     let [whole, part] = [Decode::Whole, Decode::Part].map(|decode| splits(&jpegs, decode, Exif::Apply));
     let ids = (0..whole.train.len() as u32).filter(|id| id % 2 == 0);
-    let key = Some(Key { seed: 1, epoch: 0, sample: 0 });
+    let key = Some(SampleKey { seed: 1, epoch: 0, sample: 0 });
     for id in ids {
         let [whole, part] = [&whole, &part].map(|splits| splits.train.picture(id).shown(key).unwrap());
         assert_eq!(whole, part, "{id}");
@@ -145,8 +146,8 @@ fn a_scaled_part_is_what_pil_makes_of_its_draft() {
                 continue;
             }
             for epoch in 0..30 {
-                let key = Key { seed: 1, epoch, sample: id };
-                let Part { left, top, width, height } = random.part([width, height], key);
+                let key = SampleKey { seed: 1, epoch, sample: id };
+                let CropBox { left, top, width, height } = random.part([width, height], key);
                 requests.push(json!([path, left, top, width, height, SIDE, SIDE]));
                 ours.push(set.picture(id).shown(Some(key)).unwrap());
             }
@@ -197,7 +198,7 @@ fn other_formats_and_colours_of_print_are_decoded_whole() {
     fs::write(&path, bytes).unwrap();
     let [whole, part] = [Decode::Whole, Decode::Part].map(|decode| {
         let splits = splits(dir.path(), decode, Exif::Ignore);
-        splits.train.picture(2).shown(Some(Key { seed: 1, epoch: 0, sample: 2 })).unwrap_err().to_string()
+        splits.train.picture(2).shown(Some(SampleKey { seed: 1, epoch: 0, sample: 2 })).unwrap_err().to_string()
     });
     assert!(whole.contains("plain.jpg") && whole == part, "{whole} {part}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kiln::data::mixing::patch;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Key, Mix, Mixing, Purpose, Rectangle};
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
 use kiln::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, repository};
@@ -13,8 +13,8 @@ const SEED: u64 = 11;
 const SIZE: [usize; 2] = [32, 32];
 const BOTH: Mixing = Mixing { mixup_alpha: 0.8, cutmix_alpha: 1.0, prob: 1.0, switch_prob: 0.5 };
 
-fn key(sample: u32) -> Key {
-    Key { seed: SEED, epoch: 2, sample }
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: SEED, epoch: 2, sample }
 }
 
 fn images() -> ImageSet {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use kiln::data::{Augment, DataConfig, Key, Normalization, Operation, RandAugment};
+use kiln::data::{Augment, DataConfig, Normalization, Operation, RandAugment, SampleKey};
 use sha2::{Digest, Sha256};
 
 use super::repository;
@@ -33,8 +33,8 @@ fn performed(operation: Operation, magnitude: u32, negative: bool) -> Vec<u8> {
     image
 }
 
-fn key(sample: u32) -> Key {
-    Key { seed: 3, epoch: 5, sample }
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: 3, epoch: 5, sample }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Key, Purpose};
+use kiln::data::{Augment, DataConfig, Purpose, SampleKey};
 use kiln::parallel::{Group, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, assert_names};
@@ -86,10 +86,11 @@ fn copies_look_different_and_the_first_is_the_sample_as_it_always_was() {
 
 #[test]
 fn a_copy_has_draws_of_its_own() {
-    let key = Key { seed: 1, epoch: 2, sample: 3 };
-    let draw = |key: Key| key.draw(Purpose::CropTop, u32::MAX);
+    let key = SampleKey { seed: 1, epoch: 2, sample: 3 };
+    let draw = |key: SampleKey| key.draw(Purpose::CropTop, u32::MAX);
     assert_eq!(key.copy(0), key);
-    let different = [key, key.copy(1), key.copy(2), Key { sample: 4, ..key }.copy(1), Key { epoch: 3, ..key }.copy(1)];
+    let different =
+        [key, key.copy(1), key.copy(2), SampleKey { sample: 4, ..key }.copy(1), SampleKey { epoch: 3, ..key }.copy(1)];
     assert_eq!(different.map(draw).into_iter().collect::<BTreeSet<_>>().len(), different.len());
 }
 

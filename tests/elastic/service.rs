@@ -45,7 +45,7 @@ fn of_three_addresses_the_one_that_leads_may_be_lost() {
     let mut members = job.place.bare(&["members", &url]);
     let table = succeeded(&members.env("KILN_JOB_SECRET", SECRET).output().unwrap());
     assert!(holders.iter().all(|holder| table.contains(&format!(" {} ", holder.id()))), "{table}");
-    let terms = Terms { seats: places.to_vec(), ..terms(SECRET) };
+    let terms = Terms { addresses: places.to_vec(), ..terms(SECRET) };
     let leads = |place: &String| query(place, &terms, &Purpose::Look).is_ok();
     let leader = holders.remove(places.iter().position(leads).unwrap());
     signal(&leader, "KILL");

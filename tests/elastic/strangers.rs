@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use kiln::launch::rendezvous::bulletin::ProcessInfo;
+use kiln::launch::rendezvous::membership::ProcessInfo;
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 
 use super::*;
@@ -21,7 +21,7 @@ pub(super) const SECRET: &str = "known to the processes of this run";
 pub(super) fn terms(secret: &str) -> Terms {
     let secret = Secret::from_text(secret).unwrap();
     let (timeout, beat) = (LOST_AFTER, LOST_AFTER / 15);
-    Terms { job_id: "kiln".into(), secret, size: 0, seats: Vec::new(), timeout, beat }
+    Terms { job_id: "kiln".into(), secret, size: 0, addresses: Vec::new(), timeout, beat }
 }
 
 /// A service or a program at an address that members believe to be their rendezvous', and how often one came to it.

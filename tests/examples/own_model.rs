@@ -86,5 +86,5 @@ fn main() -> Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "runs/own_model".into());
     let replicas = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(4);
     let (network, strategy) = experiment::<Flex>(directory.as_ref(), World::new(replicas, vec![0]), usize::MAX)?;
-    learner::train(network, strategy, directory.as_ref())
+    learner::train(network, strategy)
 }

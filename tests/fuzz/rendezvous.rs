@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use kiln::launch::rendezvous::bulletin::{Placement, ProcessInfo, Progress, Ready, StateVersion};
 use kiln::launch::rendezvous::greeting;
+use kiln::launch::rendezvous::membership::{Placement, ProcessInfo, Progress, Ready, StateVersion};
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Who knows the secret gets as far as anybody does without one.
 fn terms(size: usize) -> Terms {
     let (timeout, beat) = (Duration::from_secs(30), Duration::from_secs(1));
-    Terms { job_id: "job".into(), secret: Secret::none(), size, seats: Vec::new(), timeout, beat }
+    Terms { job_id: "job".into(), secret: Secret::none(), size, addresses: Vec::new(), timeout, beat }
 }
 
 fn service(terms: &Terms) -> Service {
@@ -41,9 +41,9 @@ fn service(terms: &Terms) -> Service {
 /// The holder of the only address of those that elect a leader, which it becomes.
 fn elected(runtime: &Runtime) -> (Service, Terms) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let seats = vec![listener.local_addr().unwrap().to_string()];
+    let addresses = vec![listener.local_addr().unwrap().to_string()];
     let (timeout, beat) = (Duration::from_millis(600), Duration::from_millis(50));
-    let terms = Terms { seats, timeout, beat, ..terms(0) };
+    let terms = Terms { addresses, timeout, beat, ..terms(0) };
     let service = Service::start(listener, terms.clone()).unwrap();
     let look = || session_of(runtime, &service, &terms, encode(&Purpose::Look), Vec::new());
     while look() == Some(FromService::Elsewhere) {

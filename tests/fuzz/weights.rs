@@ -145,7 +145,7 @@ fn checkpoint() {
 /// Whether the checkpoint and all in it can be read.
 fn restored(run: &Path, random: &mut Random) -> bool {
     let which = if random.chance(50) { Which::Latest } else { Which::Best };
-    let loaded = Store::at(run).load(&which, &mut |_| ());
+    let loaded = Store::at(run).load(which, &mut |_| ());
     accepted(&loaded)
         && loaded.unwrap().files.iter().all(|(name, bytes)| match name.as_str() {
             "state.json" => accepted(&RunState::from_json(bytes, Path::new(name))),

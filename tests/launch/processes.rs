@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use kiln::error::Error;
 use kiln::launch::Machines;
 use kiln::launch::output::Sink;
 use kiln::launch::processes::{Event, Launch, launch};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
 
 /// Ends a test that would hang.
@@ -49,7 +50,7 @@ fn start(
             grace: Some(grace),
         };
         let code = launch.run_with(&post, &events, stdout.clone() as Sink, stderr.clone() as Sink).unwrap();
-        let text = |sink: &Mutex<Vec<u8>>| String::from_utf8_lossy(&sink.lock().unwrap()).into_owned();
+        let text = |sink: &Mutex<Vec<u8>>| String::from_utf8_lossy(&sink.lock()).into_owned();
         Outcome { code, stdout: text(&stdout), stderr: text(&stderr) }
     });
     (sender, seen, running)
@@ -152,7 +153,7 @@ fn a_signal_reaches_every_process_once_and_its_code_is_kept() {
     // Not SIGINT: a shell does not trap what its parent ignores, as whatever `&` starts in a script does.
     let script = "trap 'echo got; exit 138' USR1; echo up; while :; do sleep 1 & wait; done";
     let (post, seen, running) = start(script, 2, LIMIT);
-    until("both are up", || String::from_utf8_lossy(&seen.lock().unwrap()).matches("up").count() == 2);
+    until("both are up", || String::from_utf8_lossy(&seen.lock()).matches("up").count() == 2);
     post.send(Event::Signal(SIGUSR1)).unwrap();
     let outcome = running.join().unwrap();
     assert_eq!((outcome.code, outcome.stderr.as_str()), (138, ""));
@@ -165,7 +166,7 @@ fn a_second_signal_is_forwarded_too() {
     let script = "trap 'trap \"exit 143\" TERM; echo first' TERM; echo up; while :; do sleep 1; done";
     let (post, seen, running) = start(script, 2, LIMIT);
     for word in ["up", "first"] {
-        until(word, || String::from_utf8_lossy(&seen.lock().unwrap()).matches(word).count() == 2);
+        until(word, || String::from_utf8_lossy(&seen.lock()).matches(word).count() == 2);
         post.send(Event::Signal(SIGTERM)).unwrap();
     }
     assert_eq!(running.join().unwrap().code, 143);

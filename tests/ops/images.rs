@@ -2,14 +2,14 @@
 
 use burn::tensor::{Tensor, TensorPrimitive};
 use kiln::ops::ImageOps;
-use kiln::ops::images::{Area, ByteImages, MixBy, Partners, Pixels, Shown};
+use kiln::ops::images::{Area, ByteImages, MixBy, Partners, Pixels, VisibleAreas};
 
 use super::{assert_close, noise, to_vec};
 
 const MEAN: [f32; 3] = [0.49, 0.48, 0.45];
 const STD: [f32; 3] = [0.25, 0.2, 0.3];
 
-fn pixels(count: usize, size: [usize; 2], shown: Shown, seed: u64) -> Pixels {
+fn pixels(count: usize, size: [usize; 2], shown: VisibleAreas, seed: u64) -> Pixels {
     let bytes = noise(count * 3 * size[0] * size[1], seed).iter().map(|value| (127.5 * (value + 1.0)) as u8).collect();
     // Some images are shown whole.
     let whole = [[0, size[0] as u16, 0, size[1] as u16], [0; 4], [0; 4]];
@@ -50,7 +50,7 @@ fn expected(images: &ByteImages) -> Vec<f64> {
 }
 
 fn definition<B: ImageOps>() {
-    let cases: [(usize, [usize; 2], Shown); 5] = [
+    let cases: [(usize, [usize; 2], VisibleAreas); 5] = [
         (1, [1, 1], [[0, 1, 0, 1], [0; 4], [0; 4]]),
         (3, [5, 3], [[1, 5, 0, 2], [2, 3, 0, 3], [0; 4]]),
         (2, [4, 4], [[0; 4], [0; 4], [0; 4]]),

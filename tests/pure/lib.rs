@@ -48,24 +48,24 @@ pub mod launch {
     pub mod status;
 
     pub mod rendezvous {
-        pub mod bulletin;
         mod change_causes;
         mod clock;
         mod differences;
+        mod election;
         mod eligibility;
+        pub mod membership;
         pub mod placement;
         pub mod refusal;
         pub mod rejections;
         pub mod roster;
         mod rules;
-        mod seats;
         mod sentence;
         pub mod wire;
 
         use std::time::Duration;
 
-        use bulletin::LATE_BEATS;
-        pub use bulletin::MOST_MEMBERS;
+        use membership::LATE_BEATS;
+        pub use membership::MOST_MEMBERS;
 
         /// What the mounted files need of the terms of a job.
         pub struct Terms {

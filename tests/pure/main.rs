@@ -24,7 +24,7 @@ mod rendezvous {
     use std::time::Duration;
 
     use kiln::launch::rendezvous::Terms;
-    use kiln::launch::rendezvous::bulletin::ProcessInfo;
+    use kiln::launch::rendezvous::membership::ProcessInfo;
 
     fn terms(size: usize) -> Terms {
         Terms { size, timeout: Duration::from_secs(30), beat: Duration::from_millis(100) }

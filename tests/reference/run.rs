@@ -186,7 +186,6 @@ pub fn run_with<B: HostBackend>(
     let timeout = Duration::from_secs(60);
     let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, timeout, recorder.clone());
     let strategy = strategy.with(processes);
-    let directory = tempfile::tempdir().unwrap();
-    train(model, strategy, directory.path())?;
+    train(model, strategy)?;
     Ok(std::mem::take(&mut recorder.0.lock().unwrap()))
 }

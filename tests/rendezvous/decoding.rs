@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{Event, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::greeting;
+use kiln::launch::rendezvous::membership::{Event, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::roster::Roster;
 use kiln::launch::rendezvous::store::Store;
 use kiln::launch::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
@@ -101,7 +101,7 @@ fn receive(body: &[u8], roster: &mut Roster, store: &Store, now: Instant) {
 fn listen(dice: &mut Dice) {
     let mut roster = Roster::new(Rules::strict(&terms(1)), Instant::now());
     roster.handle(Event::Joined(1, introduction(0)), Instant::now());
-    let body = encode(&FromService::Bulletin(roster.bulletin()));
+    let body = encode(&FromService::View(roster.view()));
     let _ = decode::<FromService>(&dice.harm(body));
 }
 

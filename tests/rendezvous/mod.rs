@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use kiln::error::{Error, Result};
-use kiln::launch::rendezvous::bulletin::{MemberStatus, ProcessInfo};
+use kiln::launch::rendezvous::membership::{MemberStatus, ProcessInfo};
 use kiln::launch::rendezvous::wire::{Purpose, encode};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms, Verdict};
 
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn terms(size: usize) -> Terms {
     let secret = SECRET.clone();
     let (timeout, beat) = (Duration::from_secs(30), Duration::from_millis(100));
-    Terms { job_id: "job-1".into(), secret, size, seats: Vec::new(), timeout, beat }
+    Terms { job_id: "job-1".into(), secret, size, addresses: Vec::new(), timeout, beat }
 }
 
 fn service(terms: &Terms) -> Service {

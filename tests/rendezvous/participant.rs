@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use kiln::launch::Next;
-use kiln::launch::rendezvous::bulletin::{Bulletin, StateVersion};
+use kiln::launch::rendezvous::membership::{MembershipView, StateVersion};
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn process_info(process: u32) -> ProcessInfo {
 }
 
 /// A process that comes whenever `may_come`, and its first generation.
-fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Arc<Client>, Bulletin) {
+fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Arc<Client>, MembershipView) {
     let may_come = may_come.clone();
     let before = Box::new(move || {
         while !may_come.load(Ordering::SeqCst) {
@@ -41,8 +41,8 @@ fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Ar
     let address = service.address().to_string();
     let participant = Client::join(&address, &elastic_terms(), process_info(process), PATIENCE, before).unwrap();
     let next = participant.next(StateVersion::default(), 1, None, &mut || Ok(())).unwrap();
-    let Next::Begin(bulletin) = next else { panic!("no part in a generation: {next:?}") };
-    (Arc::new(participant), bulletin)
+    let Next::Begin(view) = next else { panic!("no part in a generation: {next:?}") };
+    (Arc::new(participant), view)
 }
 
 /// The answer of a participant, as soon as there is one.
@@ -58,8 +58,8 @@ fn a_process_that_comes_back_waits_to_hear_whether_its_generation_goes_on() {
     let open = Arc::new(AtomicBool::new(true));
     let first = service(&elastic_terms());
     let address = first.address();
-    let (cut_off, bulletin) = take_part(&first, 1, &open);
-    assert_eq!(bulletin.generation, 1);
+    let (cut_off, view) = take_part(&first, 1, &open);
+    assert_eq!(view.generation, 1);
     assert_eq!(cut_off.confirm(), Ok(()));
     open.store(false, Ordering::SeqCst);
     drop(first);
@@ -86,7 +86,7 @@ fn a_process_goes_on_with_a_service_that_was_restarted() {
     let answer = confirmation(&member);
     let second = Service::start(TcpListener::bind(address).unwrap(), elastic_terms()).unwrap();
     assert_eq!(answer.recv_timeout(PATIENCE).unwrap(), Ok(()));
-    assert_eq!(second.bulletin().unwrap().generation, 1);
+    assert_eq!(second.view().unwrap().generation, 1);
 }
 
 #[test]

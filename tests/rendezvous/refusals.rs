@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kiln::error::Error;
-use kiln::launch::rendezvous::bulletin::ProcessInfo;
 use kiln::launch::rendezvous::greeting::{self, greet};
+use kiln::launch::rendezvous::membership::ProcessInfo;
 use kiln::launch::rendezvous::wire::{Envelope, Greeting, Hello, PROTOCOL};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 use prost::Message;

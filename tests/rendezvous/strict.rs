@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::Terms;
-use kiln::launch::rendezvous::bulletin::{Action, Bulletin, Event, Phase, ProcessInfo, Progress, Rules};
+use kiln::launch::rendezvous::membership::{Action, Event, MembershipView, Phase, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::roster::Roster;
 use kiln::launch::rendezvous::roster::strict::GRACE;
 use kiln::launch::rendezvous::wire::FromMember;
@@ -79,7 +79,7 @@ fn came_again(rank: u64) -> Event {
 /// What all are told before the beginning, and the ranks that it names.
 fn missing(actions: &[Action]) -> &str {
     match actions {
-        [Action::Announce(Bulletin { phase: Phase::Waiting, why, .. })] => why,
+        [Action::Announce(MembershipView { phase: Phase::Waiting, why, .. })] => why,
         [Action::Welcome, rest @ ..] => missing(rest),
         other => panic!("{other:?}"),
     }
@@ -87,8 +87,8 @@ fn missing(actions: &[Action]) -> &str {
 
 /// The ranks of a job that begins.
 fn roll(action: &Action) -> Option<Vec<String>> {
-    let Action::Announce(bulletin) = action else { return None };
-    (bulletin.phase == Phase::Running).then(|| bulletin.members.iter().map(|it| it.host.clone()).collect())
+    let Action::Announce(view) = action else { return None };
+    (view.phase == Phase::Running).then(|| view.members.iter().map(|it| it.host.clone()).collect())
 }
 
 fn trouble(rank: u64, doing: Progress, symptom: &str) -> Vec<Event> {
@@ -300,7 +300,7 @@ fn the_missing_are_told_until_all_are_there() {
     let actions = court.tell(came(0));
     assert_eq!((&actions[0], actions.len()), (&Action::Welcome, 2));
     assert_eq!(roll(&actions[1]), Some(vec!["host0".into(), "host1".into(), "host2".into()]));
-    let parts: Vec<_> = court.roster.bulletin().members.into_iter().map(|member| member.replicas).collect();
+    let parts: Vec<_> = court.roster.view().members.into_iter().map(|member| member.replicas).collect();
     assert_eq!(parts, [0..1, 1..2, 2..3]);
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kiln::launch::rendezvous::bulletin::{
-    Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion,
+use kiln::launch::rendezvous::membership::{
+    MemberStatus, MembershipView, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion,
 };
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::wire::{FromMember, Purpose, decode, encode};
@@ -45,7 +45,7 @@ fn newcomers_and_their_readiness_survive_the_way() {
 }
 
 #[test]
-fn bulletins_survive_the_way() {
+fn views_of_the_membership_survive_the_way() {
     for phase in [Phase::Waiting, Phase::Running, Phase::Ending, Phase::Over, Phase::Complete] {
         let progress = Progress { activity: "end of forward".into(), step: 12, images_per_second: 123.5 };
         let entry = |id, replicas| MemberStatus {
@@ -60,8 +60,8 @@ fn bulletins_survive_the_way() {
         let (why, members) = ("host b joined".to_string(), vec![entry(1, 0..8), entry(2, 0..0)]);
         let blocks = vec![Block { id: 1, devices: 2, replicas: 0..8 }];
         for pending in [None, Some(Placement { generation: 4, blocks })] {
-            let bulletin = Bulletin { generation: 3, phase, why: why.clone(), members: members.clone(), pending };
-            assert_eq!(sent(&bulletin), bulletin);
+            let view = MembershipView { generation: 3, phase, why: why.clone(), members: members.clone(), pending };
+            assert_eq!(sent(&view), view);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::number;
 use super::random::{Random, mix};
-use crate::launch::rendezvous::seats::{Seat, Vote};
+use crate::launch::rendezvous::election::{Vote, Voter};
 
 const LEASE: Duration = Duration::from_secs(3);
 /// When faults end, when there must be a leader, and when a history ends, in milliseconds.
@@ -28,7 +28,7 @@ struct Claim {
 #[derive(Debug)]
 struct Holder {
     /// `None` while nobody holds the address.
-    seat: Option<Seat>,
+    voter: Option<Voter>,
     /// Counts the processes that held it.
     number: u64,
     /// When it wakes, and when the next process comes.
@@ -53,7 +53,7 @@ impl Election {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(mix(seed));
         let count = if random.once_in(2) { 3 } else { 5 };
-        let mut holder = |_| Holder { seat: None, number: 0, wakes: 0, returns: 0, rate: random.within(950..=1_050) };
+        let mut holder = |_| Holder { voter: None, number: 0, wakes: 0, returns: 0, rate: random.within(950..=1_050) };
         let holders = (0..count).map(&mut holder).collect();
         let (splits, mail) = Default::default();
         Self { now: 0, start: Instant::now(), random, holders, splits, mail, posted: 0 }
@@ -64,7 +64,7 @@ impl Election {
     }
 
     fn leaders(&self) -> Vec<usize> {
-        let leads = |at: &usize| self.holders[*at].seat.as_ref().is_some_and(|it| it.leads(self.time(*at)).is_some());
+        let leads = |at: &usize| self.holders[*at].voter.as_ref().is_some_and(|it| it.leads(self.time(*at)).is_some());
         (0..self.holders.len()).filter(leads).collect()
     }
 
@@ -85,7 +85,7 @@ impl Election {
         match self.random.within(0..=3) {
             // Often just before it would be claimed again.
             0 => {
-                self.holders[at].seat = None;
+                self.holders[at].voter = None;
                 self.holders[at].returns = self.now + self.random.within(1..=600);
             }
             1 => self.holders[at].wakes = self.now + self.random.within(50..=8_000),
@@ -98,16 +98,16 @@ impl Election {
         for at in 0..self.holders.len() {
             let (time, count) = (self.time(at), self.holders.len());
             let holder = &mut self.holders[at];
-            if holder.seat.is_none() && holder.returns <= now {
+            if holder.voter.is_none() && holder.returns <= now {
                 holder.number += 1;
-                holder.seat = Some(Seat::new(self.random.next(), count, LEASE, time));
+                holder.voter = Some(Voter::new(self.random.next(), count, LEASE, time));
             }
             if holder.wakes > now {
                 continue;
             }
             let number = holder.number;
-            let Some(seat) = &mut holder.seat else { continue };
-            let (due, candidate) = (seat.due(time), seat.candidate);
+            let Some(voter) = &mut holder.voter else { continue };
+            let (due, candidate) = (voter.due(time), voter.candidate);
             let claim = |to| Claim { from: at, number, to, candidate, sent: time, answer: None };
             due.into_iter().for_each(|to| self.post(claim(to)));
         }
@@ -125,13 +125,13 @@ impl Election {
                 continue;
             }
             let holder = &mut self.holders[at];
-            let Some(seat) = &mut holder.seat else { continue };
+            let Some(voter) = &mut holder.voter else { continue };
             match claim.answer {
                 None => {
-                    let answer = Some(seat.vote(claim.candidate, time));
+                    let answer = Some(voter.vote(claim.candidate, time));
                     self.post(Claim { answer, ..claim });
                 }
-                answer if holder.number == claim.number => seat.answered(claim.to, claim.sent, answer, time),
+                answer if holder.number == claim.number => voter.answered(claim.to, claim.sent, answer, time),
                 _ => {}
             }
         }
@@ -147,7 +147,7 @@ impl Election {
             if self.now == CALM {
                 // Less than half are lost for good.
                 for at in 0..self.holders.len() / 2 {
-                    (self.holders[at].seat, self.holders[at].returns) = (None, END);
+                    (self.holders[at].voter, self.holders[at].returns) = (None, END);
                 }
             }
             self.step();

@@ -19,8 +19,8 @@ use rayon::prelude::*;
 use self::pages::{MOST_TIMES, SMALL};
 use self::table::{Row, Table};
 use super::config::{Corrupt, DataConfig};
-use super::content::Content;
 use super::decode::to_raw;
+use super::found_samples::FoundSamples;
 use super::index::{Head, Index, Sample, Stamp, is_settled, newest};
 use super::pack::{self, Pack, Recipe, Writer};
 use super::samples::{Samples, check_side, fault};
@@ -65,7 +65,7 @@ impl<'a> Parquet<'a> {
             None if is_dry => {
                 self.look("to convert", &path)?;
                 let (head, samples) = self.read(None)?;
-                return Ok(Arc::new(Announced(Index::new(head, samples)?)));
+                return Ok(Arc::new(NotConverted(Index::new(head, samples)?)));
             }
             None => self.convert(&path).map_err(|error| match error {
                 Error::Io { action: "write" | "create" | "open", .. } => Error::Data(format!(
@@ -158,12 +158,12 @@ impl<'a> Parquet<'a> {
     /// Reads the footers and says what will become of the images.
     fn look(&mut self, verb: &str, output: &Path) -> Result<()> {
         let (mut classes, mut rows, mut bytes) = (None, 0, 0_u64);
-        for part in self.parts() {
-            let table = part.table(self.config)?;
-            let starts = table.starts().map_err(|fault| part.refusal(&fault))?;
+        for file in self.parquet_files() {
+            let table = file.table(self.config)?;
+            let starts = table.starts().map_err(|fault| file.refusal(&fault))?;
             rows += starts.last().copied().unwrap_or_default();
             bytes = bytes.saturating_add(table.picture_bytes());
-            if part.number == 0 {
+            if file.number == 0 {
                 classes = table.class_names();
             }
         }
@@ -179,13 +179,13 @@ impl<'a> Parquet<'a> {
     /// Reads all images, in order, and appends them to `out`.
     fn read(&self, mut out: Option<&mut Writer>) -> Result<(Head, [Vec<Sample>; 2])> {
         let (mut contents, mut done, what) = (Vec::new(), 0, shown(&self.root));
-        for part in self.parts() {
-            let table = part.table(self.config)?;
-            let refused = |fault: String| part.refusal(&fault);
+        for file in self.parquet_files() {
+            let table = file.table(self.config)?;
+            let refused = |fault: String| file.refusal(&fault);
             if table.class_names() != self.classes {
                 return Err(refused("has other names of classes than the first file".into()));
             }
-            let (mut content, mut bytes) = (Content::default(), 0);
+            let (mut content, mut bytes) = (FoundSamples::default(), 0);
             for (group, rows) in table.starts().map_err(refused)?.windows(2).enumerate() {
                 let mut next = table.group(group, rows[0]..rows[1]).map_err(refused)?;
                 loop {
@@ -194,16 +194,16 @@ impl<'a> Parquet<'a> {
                         break;
                     }
                     bytes += rows.iter().map(|row| row.picture.len() as u64).sum::<u64>();
-                    if bytes > MOST_TIMES * part.stamp.bytes + SMALL {
+                    if bytes > MOST_TIMES * file.stamp.bytes + SMALL {
                         return Err(refused(format!("has more than {MOST_TIMES} times its bytes in pictures")));
                     }
-                    let found: Vec<_> = rows.par_iter().map(|row| part.inspected(row)).collect();
+                    let found: Vec<_> = rows.par_iter().map(|row| file.inspected(row)).collect();
                     for (row, found) in rows.iter().zip(found) {
                         let (mut sample, fault) = found?;
                         if let (Some(out), None) = (&mut out, &fault) {
                             sample.offset = out.append(row.picture.data())?;
                         }
-                        content.take(sample, fault, part.corrupt)?;
+                        content.take(sample, fault, file.corrupt)?;
                     }
                     done += rows.len();
                     (self.progress)(Progress::Files { what: what.clone(), done, total: self.rows });
@@ -214,16 +214,16 @@ impl<'a> Parquet<'a> {
         self.files.head(self.classes.clone(), self.config, contents)
     }
 
-    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+    fn parquet_files(&self) -> impl Iterator<Item = ParquetFile<'_>> {
         let (corrupt, classes) = (self.config.corrupt, self.classes.as_ref().map_or(MOST_CLASSES as usize, Vec::len));
         (0..).zip(self.files.shards()).map(move |(number, stamp)| {
             let path = self.files.store.path(&stamp.name);
-            Part { path, stamp, number, classes, corrupt }
+            ParquetFile { path, stamp, number, classes, corrupt }
         })
     }
 }
 
-struct Part<'a> {
+struct ParquetFile<'a> {
     path: PathBuf,
     stamp: &'a Stamp,
     /// In the index.
@@ -233,7 +233,7 @@ struct Part<'a> {
     corrupt: Corrupt,
 }
 
-impl Part<'_> {
+impl ParquetFile<'_> {
     fn table(&self, config: &DataConfig) -> Result<Table> {
         let (file, length) = file::open(&self.path, u64::MAX).map_err(Error::io("read", &self.path))?;
         let columns = [&config.image_column[..], &config.label_column[..]];
@@ -273,9 +273,9 @@ fn unread(path: &Path) -> Error {
 
 /// Images that are not converted yet.
 #[derive(Debug)]
-struct Announced(Index);
+struct NotConverted(Index);
 
-impl Samples for Announced {
+impl Samples for NotConverted {
     fn index(&self) -> &Index {
         &self.0
     }

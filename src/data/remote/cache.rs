@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate};
 use sha2::{Digest, Sha256};
 
-use super::future::NEVER;
+use super::access_order::NEVER;
 use crate::data::config::DataConfig;
 use crate::data::index::Index;
 use crate::error::{Error, Result, shown};

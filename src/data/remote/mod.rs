@@ -1,9 +1,9 @@
 //! Shards in an object store. An object that changes during a run ends it.
 
+mod access_order;
 mod cache;
-mod feed;
-mod future;
-mod stock;
+mod prefetch_buffer;
+mod prefetcher;
 mod window;
 
 use std::cell::RefCell;
@@ -11,13 +11,14 @@ use std::collections::HashMap;
 use std::io::{Error as Failure, ErrorKind, Result as Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::{Error as Refusal, ObjectMeta, ObjectStoreExt};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-pub(super) use self::feed::Feed;
+pub(super) use self::prefetcher::Prefetcher;
 use self::window::Window;
 use super::config::DataConfig;
 use super::index::Stamp;
@@ -58,7 +59,7 @@ impl Remote {
             Ok((answer.meta.clone(), answer.bytes().await?))
         });
         let (meta, bytes) = answer.map_err(|reason| failure(&reason, at))?;
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let seen = self.seen.lock().get(name).cloned();
         if seen.is_some_and(|(length, tag)| (length, &tag) != (meta.size, &meta.e_tag)) {
             return Err(Failure::other("the object has changed since the start; start again on what is there now"));
         }
@@ -73,7 +74,7 @@ impl Remote {
         hash.update(meta.e_tag.as_deref().unwrap_or_default());
         hash.update(meta.last_modified.timestamp_micros().to_le_bytes());
         let state = hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         seen.insert(name.clone(), (meta.size, meta.e_tag.clone()));
         // Not a time, but compared like one. It is short, so that it looks long ago: what changed just now is not kept.
         Stamp { name, bytes: meta.size, modified: state >> 24 }
@@ -109,7 +110,7 @@ impl Store for Remote {
     }
 
     fn open(&self, name: &str) -> Read<Box<dyn ReadAt>> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let seen = self.seen.lock().get(name).cloned();
         let (Some((length, _)), Some(remote)) = (seen, self.own.upgrade()) else {
             return Err(ErrorKind::NotFound.into());
         };

@@ -5,19 +5,20 @@
 //! an elastic one the thread reconnects after a loss and reports what this process holds and computes, so that the
 //! service may be a restarted one. No member of an elastic run updates its state without a **lease**: an answer of the
 //! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since, nor can
-//! another one have been elected (see [`seats`](super::seats)).
+//! another one have been elected (see [`election`](super::election)).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
+use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use super::admission::raise_limit;
-use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Ready, StateVersion};
 use super::connection::Dialer;
 use super::member_state::{Attempt, End, Instruction, MemberState};
+use super::membership::{MemberStatus, MembershipView, Phase, Placement, ProcessInfo, Ready, StateVersion};
 use super::reconnector::{BeforeAttempt, Reconnector};
 use super::roster::strict::GRACE;
 use super::secret::random_bytes;
@@ -44,7 +45,7 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Client({})", self.shared.state().own.id)
+        write!(f, "Client({})", self.shared.state.lock().own.id)
     }
 }
 
@@ -87,7 +88,7 @@ impl Client {
 
     /// All members, those with a rank in its order.
     pub fn members(&self) -> Vec<MemberStatus> {
-        self.shared.state().bulletin.as_ref().map(|bulletin| bulletin.members.clone()).unwrap_or_default()
+        self.shared.state.lock().view.as_ref().map(|view| view.members.clone()).unwrap_or_default()
     }
 
     /// Reports that this process has stopped computing and what it holds, with the reason if it stopped on its own;
@@ -101,27 +102,27 @@ impl Client {
         devices: usize,
         mut reason: Option<String>,
         keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Next<Bulletin>> {
+    ) -> Result<Next<MembershipView>> {
         let mut is_saved = false;
-        let mut left = self.shared.state().stop_computing(holds, devices);
+        let mut left = self.shared.state.lock().stop_computing(holds, devices);
         loop {
             let ready = Ready { generation: left, holds, devices, reason: reason.take() };
             let _ = self.commands.send(FromMember::Ready(ready));
             match self.shared.wait(|state| state.instruction(left, is_saved))? {
-                Instruction::Enter(bulletin) => {
-                    self.shared.state().own.computing = Some(bulletin.placement());
-                    return Ok(Next::Begin(bulletin));
+                Instruction::Enter(view) => {
+                    self.shared.state.lock().own.computing = Some(view.placement());
+                    return Ok(Next::Begin(view));
                 }
                 Instruction::Missed(generation) => left = generation,
                 Instruction::Save => {
                     is_saved = true;
-                    if self.shared.state().must_leave_alone() {
+                    if self.shared.state.lock().must_leave_alone() {
                         tracing::warn!("the rendezvous does not answer; this process leaves the run without it");
                     }
                     keep()?;
                 }
                 Instruction::Leave => {
-                    self.shared.state().end = Some(End::Left);
+                    self.shared.state.lock().end = Some(End::Left);
                     return Ok(Next::Left);
                 }
                 Instruction::Finish => return Ok(Next::Complete),
@@ -131,7 +132,7 @@ impl Client {
 
     /// Calls `act` on a new thread when the current generation, or the fixed job, is over; at once if it is already.
     pub fn when_over(&self, act: impl FnOnce() + Send + 'static) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.when_over = Some(Box::new(act));
         state.act_if_over(&self.shared.requests);
     }
@@ -147,32 +148,32 @@ impl Client {
 
     /// Whether the generation of `attempt` is still pending.
     pub fn expects(&self, attempt: Attempt) -> bool {
-        self.shared.state().pending().is_some_and(|(current, _)| current == attempt)
+        self.shared.state.lock().pending().is_some_and(|(current, _)| current == attempt)
     }
 
     pub fn connected(&self, attempt: Attempt, failure: Option<&str>) {
         let generation = attempt.generation;
         let _ = self.commands.send(match failure {
             None => FromMember::Connected(generation),
-            Some(why) => FromMember::Trouble(self.shared.state().progress.clone(), generation, cut(why).into()),
+            Some(why) => FromMember::Trouble(self.shared.state.lock().progress.clone(), generation, cut(why).into()),
         });
     }
 
     /// Whether others compute without this process and have not begun a later attempt to connect.
     pub fn is_left_out(&self, attempt: Attempt) -> bool {
-        let state = self.shared.state();
-        let is_running = state.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        let state = self.shared.state.lock();
+        let is_running = state.view.as_ref().is_some_and(|view| view.phase == Phase::Running);
         is_running && state.own.computing.is_none() && state.pending().is_none_or(|(it, _)| it == attempt)
     }
 
     /// The attempt to connect for `generation` in this session.
     pub fn attempt(&self, generation: u64) -> Attempt {
-        Attempt { session: self.shared.state().session, generation }
+        Attempt { session: self.shared.state.lock().session, generation }
     }
 
     /// Whether the generation must end after the current step.
     pub fn is_ending(&self) -> bool {
-        self.shared.state().is_ending()
+        self.shared.state.lock().is_ending()
     }
 
     /// Waits until the lease is valid; fails once the generation is over.
@@ -183,12 +184,12 @@ impl Client {
 
     /// What a process without replicas waits for, for people.
     pub fn awaited(&self) -> String {
-        self.shared.state().awaited()
+        self.shared.state.lock().awaited()
     }
 
     /// Why the generation is over, if it is.
     pub fn end_reason(&self) -> Option<String> {
-        self.shared.state().end_reason()
+        self.shared.state.lock().end_reason()
     }
 
     /// Publishes `value` under `key`, which begins with the generation in an elastic job. Writing other bytes to the
@@ -203,13 +204,13 @@ impl Client {
     }
 
     fn unanswered(&self) -> Verdict {
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         Verdict(state.end_reason().unwrap_or_else(|| "the connection to the rendezvous was lost".into()))
     }
 
     fn send(&self, message: FromMember) {
         // The end comes either before this lock, and the request is cancelled here, or later, and is cancelled then.
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         if state.disconnected_since.is_some() || state.end_reason().is_some() {
             self.shared.requests.cancel();
         } else {
@@ -218,19 +219,19 @@ impl Client {
     }
 
     pub fn id(&self) -> u64 {
-        self.shared.state().own.id
+        self.shared.state.lock().own.id
     }
 
     /// Sets the number of steps done and the throughput for the next heartbeat.
     pub fn progress(&self, step: u64, images_per_second: f64) {
-        let progress = &mut self.shared.state().progress;
+        let progress = &mut self.shared.state.lock().progress;
         (progress.step, progress.images_per_second) = (step, images_per_second);
     }
 
     /// Sets the activity for the next heartbeat, such as `step 12, gradient all-reduce`. In a job of fixed membership
     /// call it once before every collective: the number of calls shows which member is behind.
     pub fn doing(&self, activity: &str) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.progress.step += u64::from(state.is_strict());
         state.progress.activity.clear();
         state.progress.activity.push_str(cut(activity));
@@ -240,7 +241,7 @@ impl Client {
     /// comes within 2 s, or after the timeout if the service is lost.
     pub fn trouble(&self, symptom: &str) -> Verdict {
         let (report, is_strict) = {
-            let state = self.shared.state();
+            let state = self.shared.state.lock();
             let generation = state.own.computing.as_ref().map_or(0, |placement| placement.generation);
             (FromMember::Trouble(state.progress.clone(), generation, cut(symptom).into()), state.is_strict())
         };
@@ -263,7 +264,7 @@ impl Client {
         // While replicas wait for other processes, no other thread checks whether the service still answers.
         let shared = Arc::clone(&self.shared);
         std::thread::spawn(move || {
-            while shared.state().end.is_none() {
+            while shared.state.lock().end.is_none() {
                 std::thread::sleep(POLL);
                 shared.change(|_| ());
             }
@@ -274,13 +275,13 @@ impl Client {
     pub fn leave(&self, failed: Option<&str>) {
         let failed = failed.map(|reason| cut(reason).into());
         let progress = {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             state.end.get_or_insert(End::Left);
             state.progress.clone()
         };
         if self.commands.send(FromMember::Leave(progress, failed)).is_ok() {
             // Nothing is ever sent; this waits for the disconnection.
-            let _ = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
+            let _ = self.ended.lock().recv_timeout(FAREWELL);
         }
     }
 }

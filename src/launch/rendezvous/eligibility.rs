@@ -1,8 +1,8 @@
 //! Which processes may join, and how members are named.
 
 use super::MOST_MEMBERS;
-use super::bulletin::ProcessInfo;
 use super::differences::compare;
+use super::membership::ProcessInfo;
 use super::refusal::Refusal;
 use super::sentence;
 

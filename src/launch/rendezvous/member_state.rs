@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, StateVersion};
 use super::clock::Instant;
+use super::membership::{MemberStatus, MembershipView, Phase, Placement, ProcessInfo, Progress, StateVersion};
 use super::requests::Requests;
 use super::sentence::span;
 use super::{LATE_BEATS, Terms};
@@ -17,8 +17,8 @@ pub(super) struct MemberState {
     pub own: ProcessInfo,
     pub progress: Progress,
     pub session: u64,
-    pub bulletin: Option<Bulletin>,
-    /// Whether a bulletin of this session lists this process.
+    pub view: Option<MembershipView>,
+    /// Whether a view of this session lists this process.
     pub is_known: bool,
     /// Whether the service said that the run is complete.
     pub is_complete: bool,
@@ -74,7 +74,7 @@ pub struct Attempt {
 /// The next action of a process that does not compute.
 pub(super) enum Instruction {
     /// Take part in this generation.
-    Enter(Bulletin),
+    Enter(MembershipView),
     /// Save the state, since no member computes.
     Save,
     /// Report ready again: this generation was over before it began here.
@@ -90,7 +90,7 @@ impl MemberState {
             own,
             progress: Progress::default(),
             session: 0,
-            bulletin: None,
+            view: None,
             is_known: false,
             is_complete: false,
             unanswered_beats: VecDeque::new(),
@@ -113,7 +113,7 @@ impl MemberState {
 
     /// Whether joining has succeeded; a fixed job begins when all of its members have joined.
     pub fn is_admitted(&self) -> bool {
-        let has_begun = self.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        let has_begun = self.view.as_ref().is_some_and(|view| view.phase == Phase::Running);
         if self.is_strict() { has_begun } else { self.is_known || self.is_complete }
     }
 
@@ -129,7 +129,7 @@ impl MemberState {
         }
         let (span, (why, is_unproven)) = (span(absence_limit), self.failure.clone());
         // With a session it is the other members that are absent.
-        let missing = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none());
+        let missing = self.view.as_ref().filter(|_| self.disconnected_since.is_none());
         let (why, is_unproven) = missing.map_or((why, is_unproven), |it| (format!("{} did not come", it.why), false));
         self.end = Some(match self.own.rank {
             Some(rank) if is_unproven => End::refused(format!("rank {rank} did not meet its job within {span}: {why}")),
@@ -148,7 +148,7 @@ impl MemberState {
     }
 
     pub fn begin_session(&mut self) {
-        (self.disconnected_since, self.bulletin, self.is_known, self.is_introduced) = (None, None, false, false);
+        (self.disconnected_since, self.view, self.is_known, self.is_introduced) = (None, None, false, false);
         self.session += 1;
         (self.leased_until, self.unanswered_beats) = (None, VecDeque::new());
     }
@@ -166,7 +166,7 @@ impl MemberState {
         }
         // A service that has closed the session may have begun the next generation. Once the members of this one have
         // all come to a restarted service, none of them takes part in a later one.
-        let parts = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
+        let parts = self.view.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
         let is_whole = self.own.computing.as_ref().is_some_and(|placement| placement.blocks.len() == parts);
         let is_leased = self.leased_until.is_some_and(|until| Instant::now() < until);
         // After the end of the run no other heartbeat may be answered.
@@ -176,7 +176,7 @@ impl MemberState {
 
     /// Whether the generation must end after the current step.
     pub fn is_ending(&self) -> bool {
-        self.bulletin.as_ref().is_some_and(|it| self.computes_in(it) && it.phase == Phase::Ending)
+        self.view.as_ref().is_some_and(|it| self.computes_in(it) && it.phase == Phase::Ending)
     }
 
     /// The next action after the generation `left`; `is_saved` says whether the state was saved since.
@@ -187,19 +187,19 @@ impl MemberState {
         if self.must_leave_alone() {
             return Some(if is_saved { Instruction::Leave } else { Instruction::Save });
         }
-        let bulletin = self.bulletin.as_ref()?;
-        let first = bulletin.members.first().is_none_or(|member| member.id == self.own.id);
-        if bulletin.phase == Phase::Waiting && self.is_known && first && !is_saved {
+        let view = self.view.as_ref()?;
+        let first = view.members.first().is_none_or(|member| member.id == self.own.id);
+        if view.phase == Phase::Waiting && self.is_known && first && !is_saved {
             return Some(Instruction::Save);
         }
-        let has_part = bulletin.member(self.own.id).is_some_and(MemberStatus::has_part);
-        let is_new = bulletin.generation > left;
-        match bulletin.phase {
+        let has_part = view.member(self.own.id).is_some_and(MemberStatus::has_part);
+        let is_new = view.generation > left;
+        match view.phase {
             // Others hold the state too, or there are none.
             Phase::Running | Phase::Ending if self.leave_is_known() && is_new && !has_part => Some(Instruction::Leave),
             Phase::Waiting if self.leave_is_known() => Some(Instruction::Leave),
-            Phase::Running | Phase::Ending if is_new && has_part => Some(Instruction::Enter(bulletin.clone())),
-            Phase::Over | Phase::Waiting if is_new && has_part => Some(Instruction::Missed(bulletin.generation)),
+            Phase::Running | Phase::Ending if is_new && has_part => Some(Instruction::Enter(view.clone())),
+            Phase::Over | Phase::Waiting if is_new && has_part => Some(Instruction::Missed(view.generation)),
             _ => None,
         }
     }
@@ -224,13 +224,13 @@ impl MemberState {
 
     /// What a process without replicas waits for, for people.
     pub fn awaited(&self) -> String {
-        let Some(bulletin) = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none()) else {
+        let Some(view) = self.view.as_ref().filter(|_| self.disconnected_since.is_none()) else {
             return "the rendezvous does not answer".into();
         };
-        let generation = bulletin.generation;
-        match bulletin.phase {
+        let generation = view.generation;
+        match view.phase {
             // The shortage is the last cause.
-            Phase::Waiting => bulletin.why.rsplit("; ").next().unwrap_or_default().into(),
+            Phase::Waiting => view.why.rsplit("; ").next().unwrap_or_default().into(),
             Phase::Ending => format!("the processes of generation {generation} finish their step"),
             Phase::Over => format!("the processes of generation {generation} get ready for the next one"),
             Phase::Running if self.pending().is_some() => "this process connects with the others".into(),
@@ -240,13 +240,13 @@ impl MemberState {
 
     /// The pending generation, if this process has a part in it, and the attempt to connect for it.
     pub fn pending(&self) -> Option<(Attempt, &Placement)> {
-        let pending = self.bulletin.as_ref()?.pending.as_ref()?;
+        let pending = self.view.as_ref()?.pending.as_ref()?;
         pending.rank(self.own.id)?;
         Some((Attempt { session: self.session, generation: pending.generation }, pending))
     }
 
-    pub fn computes_in(&self, bulletin: &Bulletin) -> bool {
-        self.own.computing.as_ref().is_some_and(|placement| placement.generation == bulletin.generation)
+    pub fn computes_in(&self, view: &MembershipView) -> bool {
+        self.own.computing.as_ref().is_some_and(|placement| placement.generation == view.generation)
     }
 
     /// Why the generation in which this process computes, or the run, is over; `None` if it is not.
@@ -258,11 +258,11 @@ impl MemberState {
             return Some("this process leaves without the rendezvous, which is away".into());
         }
         self.own.computing.as_ref()?;
-        let bulletin = self.bulletin.as_ref()?;
+        let view = self.view.as_ref()?;
         // When the run is complete, this process is about to finish it as well.
-        let is_alive = matches!(bulletin.phase, Phase::Running | Phase::Ending | Phase::Complete);
-        let continues = self.computes_in(bulletin) && is_alive && bulletin.member(self.own.id).is_some();
-        (!continues).then(|| bulletin.why.clone())
+        let is_alive = matches!(view.phase, Phase::Running | Phase::Ending | Phase::Complete);
+        let continues = self.computes_in(view) && is_alive && view.member(self.own.id).is_some();
+        (!continues).then(|| view.why.clone())
     }
 
     /// If the generation is over, cancels requests and calls `when_over`.

@@ -8,9 +8,9 @@
 //!
 //! Reading order: the rest of Kiln calls [`Client`]. [`roster`] is the policy, a pure state machine: it assigns
 //! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
-//! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
+//! [`strict`](roster::strict): the first loss ends the job. [`membership`] defines its events and actions; [`wire`],
 //! [`refusal`] and [`greeting`] are the messages; `service`, `service_state`, `session` and `admission` run
-//! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member,
+//! the service. If it may be at several addresses, [`election`] elects the one that leads. On the side of a member,
 //! `connection` is one session, `reconnector` renews it, `member_state` holds what the member knows, and `shared_state`
 //! lets threads wait for it.
 //!
@@ -22,16 +22,17 @@
 //! This room knows nothing of training (an activity is a text and a counter), and does not end the process.
 
 mod admission;
-pub mod bulletin;
 mod change_causes;
 mod client;
 mod clock;
 mod connection;
 mod differences;
+pub mod election;
 mod eligibility;
 mod endpoint;
 pub mod greeting;
 mod member_state;
+pub mod membership;
 pub mod placement;
 mod query;
 mod reconnector;
@@ -41,7 +42,6 @@ mod requests;
 pub mod roster;
 mod rpc;
 mod rules;
-pub mod seats;
 mod secret;
 mod secret_file;
 mod sentence;
@@ -55,10 +55,10 @@ pub mod wire;
 
 use std::time::Duration;
 
-use bulletin::LATE_BEATS;
-pub use bulletin::MOST_MEMBERS;
 pub use client::Client;
 pub use member_state::Attempt;
+use membership::LATE_BEATS;
+pub use membership::MOST_MEMBERS;
 pub use query::query;
 pub use reconnector::BeforeAttempt;
 pub use secret::Secret;
@@ -84,18 +84,22 @@ pub struct Terms {
     /// The time between two heartbeats, at most a third of `timeout`.
     pub beat: Duration,
     /// The addresses where the rendezvous may be, if there are several.
-    pub seats: Vec<String>,
+    pub addresses: Vec<String>,
 }
 
 impl Terms {
     /// The name of the job and its addresses: two services with different addresses could both have a majority.
     fn job(&self) -> String {
-        if self.seats.is_empty() { self.job_id.clone() } else { format!("{} at {}", self.job_id, self.seats.join(",")) }
+        if self.addresses.is_empty() {
+            self.job_id.clone()
+        } else {
+            format!("{} at {}", self.job_id, self.addresses.join(","))
+        }
     }
 
     /// How long a member waits for a service that is silent: with several addresses no longer than its lease can last.
     fn silence(&self) -> Duration {
-        if self.seats.is_empty() { self.timeout } else { bulletin::lease(self.timeout) }
+        if self.addresses.is_empty() { self.timeout } else { membership::lease(self.timeout) }
     }
 
     fn check(&self) -> Result<()> {

@@ -46,24 +46,26 @@ pub fn place(world: usize, candidates: &[Candidate], before: &[(u64, Range<usize
     let mut candidates = fit(world, candidates);
     candidates.sort_by_key(|candidate| before.get(&candidate.id).map_or((true, 0), |replicas| (false, replicas.start)));
     let survivors = candidates.iter().filter(|candidate| before.contains_key(&candidate.id)).count();
-    let mut parts: Vec<Part> = Vec::with_capacity(candidates.len());
+    let mut planned: Vec<PlannedBlock> = Vec::with_capacity(candidates.len());
     for (number, (candidate, size)) in candidates.iter().zip(shares(world, &candidates)).enumerate() {
-        let part = Part { candidate: *candidate, size, before: before.get(&candidate.id).cloned().unwrap_or(0..0) };
-        let place = if number < survivors { number } else { best_place(&parts, size) };
-        parts.insert(place, part);
+        let block =
+            PlannedBlock { candidate: *candidate, size, before: before.get(&candidate.id).cloned().unwrap_or(0..0) };
+        let place = if number < survivors { number } else { best_place(&planned, size) };
+        planned.insert(place, block);
     }
     let mut start = 0;
-    parts.iter().map(|part| part.block(&mut start)).collect()
+    planned.iter().map(|block| block.place(&mut start)).collect()
 }
 
-struct Part {
+/// A block whose size is known, and its member's block before.
+struct PlannedBlock {
     candidate: Candidate,
     size: usize,
     before: Range<usize>,
 }
 
-impl Part {
-    fn block(&self, start: &mut usize) -> Block {
+impl PlannedBlock {
+    fn place(&self, start: &mut usize) -> Block {
         let replicas = *start..*start + self.size;
         *start = replicas.end;
         Block { id: self.candidate.id, devices: self.candidate.devices, replicas }
@@ -90,12 +92,12 @@ fn shares(world: usize, candidates: &[Candidate]) -> Vec<usize> {
 }
 
 /// The position at which a block of `size` replicas moves the fewest replicas to another member; never the first one.
-fn best_place(parts: &[Part], size: usize) -> usize {
-    let mut start: usize = parts.iter().map(|part| part.size).sum();
-    let (mut gain, mut best) = (0, (0, parts.len()));
-    for (place, part) in parts.iter().enumerate().skip(1).rev() {
-        start -= part.size;
-        gain += part.kept(start + size) - part.kept(start);
+fn best_place(planned: &[PlannedBlock], size: usize) -> usize {
+    let mut start: usize = planned.iter().map(|block| block.size).sum();
+    let (mut gain, mut best) = (0, (0, planned.len()));
+    for (place, block) in planned.iter().enumerate().skip(1).rev() {
+        start -= block.size;
+        gain += block.kept(start + size) - block.kept(start);
         if gain > best.0 {
             best = (gain, place);
         }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 
-use super::bulletin::Bulletin;
 use super::connection::{DialError, Dialer, NO_LEADER};
+use super::membership::MembershipView;
 use super::wire::{FromService, Purpose, encode};
 use super::{HANDSHAKE, Terms};
 use crate::error::{Error, Result};
@@ -15,11 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Sends `purpose`, other than [`Purpose::Join`], to the service at `address`, or to the one of several addresses that
-/// leads; returns the bulletin, `None` if no process has joined yet.
+/// leads; returns the view, `None` if no process has joined yet.
 ///
 /// # Errors
 /// A usage error for a refusal, [`Error::PeerLost`] if there is no service.
-pub fn query(address: &str, terms: &Terms, purpose: &Purpose) -> Result<Option<Bulletin>> {
+pub fn query(address: &str, terms: &Terms, purpose: &Purpose) -> Result<Option<MembershipView>> {
     let failed = |error| Error::PeerLost(format!("cannot start a thread: {error}"));
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let unreached = |why: String| Error::PeerLost(format!("there is no rendezvous at '{address}': {why}"));
@@ -29,7 +29,7 @@ pub fn query(address: &str, terms: &Terms, purpose: &Purpose) -> Result<Option<B
             let (mut last, mut answers) = (String::new(), false);
             for dialer in Dialer::all(address, terms)? {
                 match ask(&dialer, purpose).await {
-                    Ok(FromService::Bulletin(bulletin)) => return Ok(Some(bulletin)),
+                    Ok(FromService::View(view)) => return Ok(Some(view)),
                     Ok(FromService::Elsewhere) => last = NO_LEADER.into(),
                     Ok(_) => return Ok(None),
                     Err(DialError::Transient(why)) => (last, answers) = (why, true),

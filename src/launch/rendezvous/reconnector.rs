@@ -76,10 +76,10 @@ impl Reconnector {
 
     /// Opens a session; returns its first message too.
     async fn attempt(&self) -> Result<(Session, FromService), DialError> {
-        let process_info = self.shared.state().own.clone();
+        let process_info = self.shared.state.lock().own.clone();
         let who = short_name(&process_info);
         let mut session = self.dialer().dial(encode(&Purpose::Join(process_info)), &who, self.handshake()).await?;
-        self.shared.state().is_introduced = true;
+        self.shared.state.lock().is_introduced = true;
         let limit = self.dialer().terms.timeout;
         let silent = |_| DialError::Transient(format!("no answer to its introduction for {}", span(limit)));
         let first = tokio::time::timeout(limit, session.next()).await.map_err(silent)?;
@@ -108,7 +108,7 @@ impl Reconnector {
             }
         });
         self.shared.requests.cancel();
-        self.shared.state().is_strict()
+        self.shared.state.lock().is_strict()
     }
 
     fn note_failure(&self, failure: DialError, has_warned: &mut bool) {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The shortest time between two lines about an address.
 pub const INTERVAL: Duration = Duration::from_secs(60);
@@ -63,17 +64,13 @@ pub(super) struct RejectionLog(Mutex<Rejections>);
 
 impl RejectionLog {
     pub fn note(&self, address: IpAddr, why: &str) {
-        let line = self.rejections().note(address, why, Instant::now());
+        let line = self.0.lock().note(address, why, Instant::now());
         line.into_iter().for_each(|line| tracing::warn!("{line}"));
     }
 
     /// Logs the lines that are due, or all lines if `is_last`.
     pub fn log_due(&self, is_last: bool) {
-        let lines = self.rejections().due_lines(Instant::now(), is_last);
+        let lines = self.0.lock().due_lines(Instant::now(), is_last);
         lines.into_iter().for_each(|line| tracing::warn!("{line}"));
-    }
-
-    fn rejections(&self) -> MutexGuard<'_, Rejections> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::Verdict;
 use super::wire::{ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember, FromService};
@@ -69,7 +71,7 @@ impl Requests {
     fn ask(&self, answers: usize, send: impl FnOnce(u64), over: impl Fn() -> Verdict) -> Result<Vec<Vec<u8>>, Verdict> {
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::channel();
-        let asked = self.open().as_mut().map(|open| open.insert(id, Request { answers, sender })).is_some();
+        let asked = self.open.lock().as_mut().map(|open| open.insert(id, Request { answers, sender })).is_some();
         if !asked {
             return Err(over());
         }
@@ -84,7 +86,7 @@ impl Requests {
             FromService::Denied(id, reason) => (id, Err(Verdict(reason))),
             other => return Some(other),
         };
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let request = open.as_mut().and_then(|open| open.get_mut(&id))?;
         request.answers -= 1;
         let last = request.answers == 0 || answer.is_err();
@@ -98,15 +100,11 @@ impl Requests {
 
     /// Cancels all open requests. What `over` returns must be set before.
     pub fn cancel(&self) {
-        self.open().iter_mut().for_each(HashMap::clear);
+        self.open.lock().iter_mut().for_each(HashMap::clear);
     }
 
     /// Cancels all requests, later ones too. What `over` returns must be set before.
     pub fn close(&self) {
-        self.open().take();
-    }
-
-    fn open(&self) -> MutexGuard<'_, Option<HashMap<u64, Request>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().take();
     }
 }

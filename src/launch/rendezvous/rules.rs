@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::Terms;
-use super::bulletin::Rules;
+use super::membership::Rules;
 use super::refusal::Refusal;
 use crate::parallel::{Elastic, PATIENCE};
 

@@ -2,16 +2,17 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use super::bulletin::Bulletin;
 use super::connection::Dialer;
+use super::membership::MembershipView;
 use super::query::ask;
 use super::rpc::Rpc;
 use super::service_state::ServiceState;
@@ -50,10 +51,10 @@ impl Service {
         let runtime = runtime.map_err(failed)?;
         let within = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        let seats = terms.seats.iter().map(|seat| Dialer::new(seat, &terms)).collect::<Result<Vec<_>>>()?;
+        let voters = terms.addresses.iter().map(|address| Dialer::new(address, &terms)).collect::<Result<Vec<_>>>()?;
         drop(within);
         let state = Arc::new(ServiceState::new(terms));
-        runtime.spawn(tick(Arc::clone(&state), seats.into()));
+        runtime.spawn(tick(Arc::clone(&state), voters.into()));
         let (running, ended) = mpsc::channel();
         runtime.spawn(serve(server, listener, Arc::clone(&state), running));
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
@@ -65,9 +66,9 @@ impl Service {
         Some(if ending.transient { Err(Verdict(ending.reason)) } else { Ok(()) })
     }
 
-    /// The current bulletin; `None` if no process has joined yet.
-    pub fn bulletin(&self) -> Option<Bulletin> {
-        self.state.bulletin()
+    /// The current view; `None` if no process has joined yet.
+    pub fn view(&self) -> Option<MembershipView> {
+        self.state.view()
     }
 
     /// From now on a process that proves the secret may take over the rendezvous.
@@ -89,7 +90,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.state.closing.send_replace(true);
         // Nothing is ever sent; this waits for the disconnection.
-        let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
+        let _ = self.ended.get_mut().recv_timeout(FAREWELL);
         self.state.rejections.log_due(true);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -108,27 +109,27 @@ fn server(terms: &Terms) -> Result<Server> {
     server.tls_config(tls::server(&terms.secret)).map_err(|error| Error::usage(error.to_string()))
 }
 
-async fn tick(state: Arc<ServiceState>, seats: Arc<[Dialer]>) {
+async fn tick(state: Arc<ServiceState>, voters: Arc<[Dialer]>) {
     let mut clock = tokio::time::interval((state.terms.beat / 4).min(LONGEST_TICK).max(Duration::from_millis(1)));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
         state.tick();
-        claim(&state, &seats);
+        claim(&state, &voters);
     }
 }
 
-/// Claims the seats that are due, and those that are due with each answer.
-fn claim(state: &Arc<ServiceState>, seats: &Arc<[Dialer]>) {
-    for (seat, claims, sent) in state.claims() {
-        let (state, seats) = (Arc::clone(state), Arc::clone(seats));
+/// Claims the voters that are due, and those that are due with each answer.
+fn claim(state: &Arc<ServiceState>, voters: &Arc<[Dialer]>) {
+    for (voter, claims, sent) in state.claims() {
+        let (state, voters) = (Arc::clone(state), Arc::clone(voters));
         tokio::spawn(async move {
-            let vote = match ask(&seats[seat], &claims).await {
+            let vote = match ask(&voters[voter], &claims).await {
                 Ok(FromService::Vote(vote)) => Some(vote),
                 _ => None,
             };
-            state.voted(seat, sent, vote);
-            claim(&state, &seats);
+            state.voted(voter, sent, vote);
+            claim(&state, &voters);
         });
     }
 }

@@ -1,18 +1,19 @@
 //! The state that all sessions of the service share: messages of members go to the roster, its latest announcement goes
 //! to all sessions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::Terms;
-use super::bulletin::{Action, Bulletin, Event, Phase, Rules, SessionId};
+use super::election::{Vote, Voter, lease};
+use super::membership::{Action, Event, MembershipView, Phase, Rules, SessionId};
 use super::refusal::Refusal;
 use super::rejections::RejectionLog;
 use super::roster::Roster;
-use super::seats::{Seat, Vote, lease};
 use super::secret::random_bytes;
 use super::store::Store;
 use super::wire::{FromMember, FromService, Purpose, decode};
@@ -27,7 +28,7 @@ pub(super) struct ServiceState {
     pub terms: Terms,
     pub store: Arc<Store>,
     pub rejections: Arc<RejectionLog>,
-    /// The latest bulletin, or the verdict; each session sends it to its member.
+    /// The latest view, or the verdict; each session sends it to its member.
     pub latest: watch::Sender<FromService>,
     /// Turns true when the service is about to end.
     pub closing: watch::Sender<bool>,
@@ -41,7 +42,7 @@ struct Policy {
     roster: Option<Box<Roster>>,
     sessions: SessionId,
     /// If the rendezvous has several addresses.
-    seat: Option<Seat>,
+    voter: Option<Voter>,
     /// Since when this process leads, and the sessions before that.
     leads_since: Option<Instant>,
     past_sessions: SessionId,
@@ -53,7 +54,7 @@ struct Policy {
 impl Policy {
     /// Until when this process leads; `None` if it does not.
     fn leads_until(&self, now: Instant) -> Option<Option<Instant>> {
-        self.seat.as_ref().map_or(Some(None), |seat| seat.leads(now).map(|(_, until)| Some(until)))
+        self.voter.as_ref().map_or(Some(None), |voter| voter.leads(now).map(|(_, until)| Some(until)))
     }
 
     fn generation(&self) -> u64 {
@@ -64,25 +65,25 @@ impl Policy {
         self.roster.as_ref().and_then(|roster| roster.ended.clone()).or_else(|| self.over.clone())
     }
 
-    /// Answers the claim of a candidate that asks for the seat for a `lease`.
+    /// Answers the claim of a candidate that asks for the vote for a `lease`.
     fn vote(&mut self, candidate: u64, lease: Duration) -> Result<Vote, Refusal> {
-        let Some(seat) = self.seat.as_mut().filter(|seat| seat.lease == lease) else {
+        let Some(voter) = self.voter.as_mut().filter(|voter| voter.lease == lease) else {
             return Err(Refusal::permanent("it counts another --lost-after; give every process the same"));
         };
-        Ok(seat.vote(candidate, Instant::now()))
+        Ok(voter.vote(candidate, Instant::now()))
     }
 }
 
 impl ServiceState {
     pub fn new(terms: Terms) -> Self {
         let strict = || Box::new(Roster::new(Rules::strict(&terms), Instant::now()));
-        let seat = || {
+        let voter = || {
             let candidate = u64::from_le_bytes(random_bytes());
-            Seat::new(candidate, terms.seats.len(), lease(terms.timeout), Instant::now())
+            Voter::new(candidate, terms.addresses.len(), lease(terms.timeout), Instant::now())
         };
-        let (roster, seat) = ((terms.size > 0).then(strict), (!terms.seats.is_empty()).then(seat));
+        let (roster, voter) = ((terms.size > 0).then(strict), (!terms.addresses.is_empty()).then(voter));
         let policy =
-            Policy { roster, seat, sessions: 0, leads_since: None, past_sessions: 0, generation: 0, over: None };
+            Policy { roster, voter, sessions: 0, leads_since: None, past_sessions: 0, generation: 0, over: None };
         let policy = Mutex::new(policy);
         let (latest, closing) = (watch::Sender::new(FromService::Nobody), watch::Sender::new(false));
         let (store, rejections, replaceable) = Default::default();
@@ -118,7 +119,7 @@ impl ServiceState {
                 }
                 match self.tell(&mut policy, Event::Joined(session, process_info)) {
                     Ok(()) => return Ok(Admitted::Member(session)),
-                    // A process that comes after the end of the run gets the last bulletin.
+                    // A process that comes after the end of the run gets the last view.
                     Err(refusal) if policy.roster.as_ref().is_some_and(|it| it.is_complete_for(&refusal)) => {}
                     Err(refusal) => return Err(refusal),
                 }
@@ -132,8 +133,8 @@ impl ServiceState {
             Purpose::Drain(rank) => self.tell(&mut policy, Event::DrainRank(rank))?,
             Purpose::Look => {}
         }
-        let bulletin = policy.roster.as_ref().map(|roster| FromService::Bulletin(roster.bulletin()));
-        Ok(Admitted::Query(bulletin.unwrap_or(FromService::Nobody)))
+        let view = policy.roster.as_ref().map(|roster| FromService::View(roster.view()));
+        Ok(Admitted::Query(view.unwrap_or(FromService::Nobody)))
     }
 
     /// Hands a message of a member, other than a request to the store, to the roster.
@@ -158,8 +159,8 @@ impl ServiceState {
 
     /// Whether a closing service must keep its sessions: a job of fixed membership may yet finish.
     pub fn is_busy(&self) -> bool {
-        let runs = |bulletin: &Bulletin| self.terms.size > 0 && bulletin.phase == Phase::Running;
-        matches!(&*self.latest.borrow(), FromService::Bulletin(bulletin) if runs(bulletin))
+        let runs = |view: &MembershipView| self.terms.size > 0 && view.phase == Phase::Running;
+        matches!(&*self.latest.borrow(), FromService::View(view) if runs(view))
     }
 
     /// The refusal for processes that come after the end of the job; transient if the run is not complete.
@@ -178,27 +179,27 @@ impl ServiceState {
     pub fn claims(&self) -> Vec<(usize, Purpose, Instant)> {
         let (mut policy, now) = (self.policy(), Instant::now());
         let (generation, over) = (policy.generation(), policy.ending());
-        let Some(seat) = &mut policy.seat else { return Vec::new() };
-        let claim = Purpose::Claim { candidate: seat.candidate, lease: seat.lease, generation, over };
-        seat.due(now).into_iter().map(|address| (address, claim.clone(), now)).collect()
+        let Some(voter) = &mut policy.voter else { return Vec::new() };
+        let claim = Purpose::Claim { candidate: voter.candidate, lease: voter.lease, generation, over };
+        voter.due(now).into_iter().map(|address| (address, claim.clone(), now)).collect()
     }
 
     /// Takes the answer to the claim of `address` that was sent at `sent`; `None` if there was none.
     pub fn voted(&self, address: usize, sent: Instant, vote: Option<Vote>) {
-        if let Some(seat) = &mut self.policy().seat {
-            seat.answered(address, sent, vote, Instant::now());
+        if let Some(voter) = &mut self.policy().voter {
+            voter.answered(address, sent, vote, Instant::now());
         }
     }
 
-    /// The current bulletin; `None` if there was never a member.
-    pub fn bulletin(&self) -> Option<Bulletin> {
-        self.policy().roster.as_ref().map(|roster| roster.bulletin())
+    /// The current view; `None` if there was never a member.
+    pub fn view(&self) -> Option<MembershipView> {
+        self.policy().roster.as_ref().map(|roster| roster.view())
     }
 
     // Announcements are published under the lock, to keep their order.
     fn policy(&self) -> MutexGuard<'_, Policy> {
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = policy.seat.as_ref().and_then(|seat| seat.leads(Instant::now())).map(|(since, _)| since);
+        let mut policy = self.policy.lock();
+        let since = policy.voter.as_ref().and_then(|voter| voter.leads(Instant::now())).map(|(since, _)| since);
         if policy.leads_since != since {
             // What a leader knows of its run ends with its lease; the next one learns it from the members.
             (policy.leads_since, policy.roster, policy.past_sessions) = (since, None, policy.sessions);
@@ -220,11 +221,11 @@ impl ServiceState {
             match action {
                 Action::Refuse(refusal) => answer = Err(refusal),
                 Action::Welcome => {}
-                Action::Announce(bulletin) => {
-                    let pending = bulletin.pending.iter().map(|pending| pending.generation);
-                    let current = pending.chain([bulletin.generation]).map(|generation| format!("{generation}/"));
+                Action::Announce(view) => {
+                    let pending = view.pending.iter().map(|pending| pending.generation);
+                    let current = pending.chain([view.generation]).map(|generation| format!("{generation}/"));
                     self.store.keep(&current.collect::<Vec<_>>());
-                    self.latest.send_replace(FromService::Bulletin(bulletin));
+                    self.latest.send_replace(FromService::View(view));
                 }
                 Action::Decide(verdict) => {
                     // Not a warning, since every process prints it as its error.

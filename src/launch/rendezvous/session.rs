@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
 use super::admission::ConnectionHandle;
-use super::bulletin::SessionId;
 use super::greeting;
+use super::membership::SessionId;
 use super::service_state::{Admitted, ServiceState};
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 

@@ -1,14 +1,15 @@
-//! The state of a client as threads share it: the session's thread stores bulletins, the threads of callers wait for
+//! The state of a client as threads share it: the session's thread stores views, the threads of callers wait for
 //! changes.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::Terms;
-use super::bulletin::{Bulletin, MemberStatus, Phase, ProcessInfo, lease};
 use super::clock::Instant;
 use super::eligibility::called;
 use super::member_state::{End, MemberState};
+use super::membership::{MemberStatus, MembershipView, Phase, ProcessInfo, lease};
 use super::requests::Requests;
 use super::wire::{FromMember, FromService};
 use crate::error::Result;
@@ -19,7 +20,7 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 /// The state that the threads of callers and the session's thread share.
 pub(super) struct SharedState {
     pub requests: Requests,
-    state: Mutex<MemberState>,
+    pub state: Mutex<MemberState>,
     changed: Condvar,
     /// How long a heartbeat that the service answered is a lease at most.
     lease: Duration,
@@ -35,18 +36,14 @@ impl SharedState {
         Self { requests, state, changed, lease: lease(terms.timeout), address: address.into(), absence_limit }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, MemberState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until `find` returns something, this process is out of the job, or the service was absent for too long.
     pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(found) = self.look(&mut state, &find) {
                 return found;
             }
-            state = self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, POLL);
         }
     }
 
@@ -66,7 +63,7 @@ impl SharedState {
     }
 
     pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         change(&mut state);
         state.end_if_overdue(&self.address, self.absence_limit);
         state.act_if_over(&self.requests);
@@ -75,7 +72,7 @@ impl SharedState {
     }
 
     pub fn handle_message(&self, message: FromService) {
-        self.state().last_heard = Instant::now();
+        self.state.lock().last_heard = Instant::now();
         let Some(message) = self.requests.take_answer(message) else { return };
         self.change(|state| match message {
             FromService::Alive(validity) => {
@@ -83,41 +80,41 @@ impl SharedState {
                 state.leased_until = state.unanswered_beats.pop_front().map(|sent| sent + lease).or(state.leased_until);
             }
             FromService::Verdict(verdict) => drop(state.end.get_or_insert(End::Lost(verdict))),
-            FromService::Bulletin(bulletin) => {
-                let own = bulletin.member(state.own.id);
+            FromService::View(view) => {
+                let own = view.member(state.own.id);
                 state.is_known |= own.is_some();
                 // `train members --drain` may have asked this process to leave.
                 if own.is_some_and(|member| member.draining) {
                     state.request_leave();
                 }
-                state.is_complete |= bulletin.phase == Phase::Complete;
-                state.own.latest_generation = state.own.latest_generation.max(bulletin.generation);
-                if bulletin.phase == Phase::Running && own.is_some_and(MemberStatus::has_part) {
+                state.is_complete |= view.phase == Phase::Complete;
+                state.own.latest_generation = state.own.latest_generation.max(view.generation);
+                if view.phase == Phase::Running && own.is_some_and(MemberStatus::has_part) {
                     let name = |member: &MemberStatus| (member.id, called(&member.host, member.process));
-                    state.own.peers = bulletin.parts().map(name).collect();
+                    state.own.peers = view.parts().map(name).collect();
                 }
-                state.bulletin = Some(bulletin);
+                state.view = Some(view);
             }
             _ => {}
         });
     }
 
     pub fn beat(&self) -> FromMember {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.unanswered_beats.push_back(Instant::now());
         FromMember::Beat(state.progress.clone())
     }
 
     /// Whether the end of the session is expected.
     pub fn is_over(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.end.is_some() || state.is_complete
     }
 
     /// Whether the service has removed this process, which must then join again.
     pub fn is_unknown(&self) -> bool {
-        let state = self.state();
-        let is_missing = |bulletin: &Bulletin| bulletin.member(state.own.id).is_none();
-        state.is_known && !state.own.draining && state.bulletin.as_ref().is_some_and(is_missing)
+        let state = self.state.lock();
+        let is_missing = |view: &MembershipView| view.member(state.own.id).is_none();
+        state.is_known && !state.own.draining && state.view.as_ref().is_some_and(is_missing)
     }
 }

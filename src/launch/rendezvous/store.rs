@@ -4,9 +4,9 @@
 //! their generation, so that a late reader finds them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{MOST_MEMBERS, sentence};
@@ -38,7 +38,7 @@ impl Default for Store {
 impl Store {
     /// Stores `value` under `key`. Writing the same bytes again changes nothing; other bytes, or too many, are an error.
     pub fn set(&self, key: String, value: Vec<u8>) -> Result<(), String> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if let Some(kept) = entries.values.get(&key) {
             let key = sentence::line(&key, 80);
             return if *kept == value { Ok(()) } else { Err(format!("key '{key}' has another value already")) };
@@ -57,7 +57,7 @@ impl Store {
 
     /// Removes every key that begins with none of `prefixes`: those of earlier generations.
     pub fn keep(&self, prefixes: &[String]) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         entries.values.retain(|key, _| prefixes.iter().any(|prefix| key.starts_with(prefix)));
         entries.bytes = entries.values.iter().map(|(key, value)| key.len() + value.len()).sum();
     }
@@ -78,18 +78,14 @@ impl Store {
     }
 
     fn look_up(&self, keys: &[String]) -> Option<Vec<Vec<u8>>> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         keys.iter().map(|key| entries.values.get(key).cloned()).collect()
     }
 
     fn complain(&self, keys: &[String], limit: Duration) -> String {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let missing = keys.iter().filter(|key| !entries.values.contains_key(*key)).take(3);
         let missing: Vec<_> = missing.map(|key| format!("'{}'", sentence::line(key, 80))).collect();
         format!("nobody set {} within {}", missing.join(", "), sentence::span(limit))
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

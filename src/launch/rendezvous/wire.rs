@@ -11,12 +11,12 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::bulletin::{Bulletin, Event, ProcessInfo, Progress, Ready, SessionId};
+use super::election::Vote;
+use super::membership::{Event, MembershipView, ProcessInfo, Progress, Ready, SessionId};
 use super::refusal::Refusal;
-use super::seats::Vote;
 
 /// The version of these messages.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope beside the value it carries, in bytes.
@@ -63,7 +63,7 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Purpose {
     Join(ProcessInfo),
-    /// To get the current bulletin.
+    /// To get the current view.
     Look,
     /// To ask the member of this rank to leave.
     Drain(usize),
@@ -132,7 +132,7 @@ pub enum FromService {
     /// No process has joined the job yet.
     Nobody,
     /// The members, and the state of the generation.
-    Bulletin(Bulletin),
+    View(MembershipView),
     /// The job is over, and why.
     Verdict(String),
     /// The answer to a beat: a lease of at most so long from when that was sent.

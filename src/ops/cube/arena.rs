@@ -7,9 +7,9 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::lift::{Lifted, queue, queue_all};
-use super::map::units;
+use super::fusion::{FusionTensor, queue, queue_all};
 use super::norm::arguments;
+use super::row_layout::units;
 use crate::ops::ARENA_ALIGNMENT;
 
 /// Most tensors that one kernel copies; devices limit them, too.
@@ -20,8 +20,8 @@ const OTHERS: usize = 3;
 
 /// The body of [`HostOps::side_by_side`](crate::ops::HostOps::side_by_side).
 pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
-    vectors: Vec<Lifted<R, F, I, E>>,
-) -> Lifted<R, F, I, E> {
+    vectors: Vec<FusionTensor<R, F, I, E>>,
+) -> FusionTensor<R, F, I, E> {
     let total = vectors.iter().map(|vector| filled(vector.shape().num_elements())).sum();
     let outputs = [(Shape::new([total]), DType::F32)];
     let [whole] = queue_all::<CubeBackend<R, F, I, E>, _>("side by side", vectors, outputs, move |vectors| {
@@ -52,10 +52,10 @@ pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: Bo
 
 /// The body of [`HostOps::part`](crate::ops::HostOps::part): a view.
 pub(super) fn part<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
-    whole: Lifted<R, F, I, E>,
+    whole: FusionTensor<R, F, I, E>,
     start: usize,
     length: usize,
-) -> Lifted<R, F, I, E> {
+) -> FusionTensor<R, F, I, E> {
     let like = (Shape::new([length]), DType::F32);
     let [part] = queue::<CubeBackend<R, F, I, E>, _, _>("part", [whole], [like], move |[whole]| {
         let CubeTensor { client, device, dtype, handle, .. } = into_contiguous(whole);

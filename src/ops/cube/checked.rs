@@ -14,7 +14,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use parking_lot::Mutex;
 
-use super::map::rows;
+use super::row_layout::rows;
 use crate::ops::Sliding;
 use crate::ops::agreement::agrees;
 

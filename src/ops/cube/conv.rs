@@ -5,9 +5,9 @@ use burn::tensor::{Shape, TensorMetadata};
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::Fusion;
 
-use super::lift::queue;
-use super::map::{images, rows};
+use super::fusion::queue;
 use super::products;
+use super::row_layout::{images, rows};
 use crate::ops::{ConvOps, PoolOps, Sliding};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {

@@ -7,7 +7,7 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::map::units;
+use super::row_layout::units;
 
 /// The body of [`HostOps::rounded`](crate::ops::HostOps::rounded).
 pub(super) fn rounded<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {

@@ -7,13 +7,13 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use burn_fusion::Fusion;
 use cubecl::prelude::*;
 
-use super::lift::queue;
-use super::map::{images as as_images, units};
+use super::fusion::queue;
+use super::row_layout::{images as as_images, units};
 use crate::ops::host::HostOps;
 use crate::ops::images::{ByteImages, CHANNELS, ImageOps, MixBy, Pixels};
 use crate::ops::traffic::writing;
 
-/// 32-bit words of a [`Shown`](crate::ops::images::Shown).
+/// 32-bit words of a [`VisibleAreas`](crate::ops::images::VisibleAreas).
 const WORDS: usize = 6;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ImageOps for Fusion<CubeBackend<R, F, I, E>> {

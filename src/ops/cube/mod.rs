@@ -3,15 +3,15 @@
 mod arena;
 mod checked;
 mod conv;
+mod fusion;
 mod halves;
 mod images;
-mod lift;
-mod map;
 #[cfg(feature = "cuda")]
 mod memory;
 mod norm;
 mod norm_kernels;
 mod products;
+mod row_layout;
 mod update;
 mod weight_gradient;
 

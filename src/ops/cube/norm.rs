@@ -10,12 +10,12 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use burn_fusion::Fusion;
 use cubecl::prelude::{LaunchArg, SequenceArg, TensorArg};
 
-use super::lift::{queue, queue_all};
-use super::map::{Map, images, rows, units};
+use super::fusion::{queue, queue_all};
 use super::norm_kernels::{
     added_moments, all_moments, all_sums, factors, gradient_factors, input_gradient, masked, normalized, piece_moments,
     piece_sums,
 };
+use super::row_layout::{RowLayout, images, rows, units};
 use crate::ops::batch_norm::free;
 use crate::ops::host::MomentWeights;
 use crate::ops::{BatchNormOps, Epilogue, GradientOps, ReluState};
@@ -27,19 +27,19 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> GradientOps
         let like = (gradient.shape(), gradient.dtype());
         let [masked] =
             queue::<Below<R, F, I, E>, _, _>("relu gradient", [gradient, output], [like], |[gradient, output]| {
-                let map = Map::of(&gradient);
-                let ([gradient, output], result) = ([gradient, output].map(rows), map.empty());
-                let (count, dim) = map.units();
+                let layout = RowLayout::of(&gradient);
+                let ([gradient, output], result) = ([gradient, output].map(rows), layout.empty());
+                let (count, dim) = layout.units();
                 masked::launch::<R>(
-                    &map.client,
+                    &layout.client,
                     count,
                     dim,
-                    map.vector,
+                    layout.vector,
                     gradient.into_tensor_arg(),
                     output.into_tensor_arg(),
                     result.clone().into_tensor_arg(),
-                    map.vectors(),
-                    map.dtype.into(),
+                    layout.vectors(),
+                    layout.dtype.into(),
                 );
                 [images(result)]
             });
@@ -65,35 +65,35 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let channel = channel_like(&x.shape());
         let [mean, m2] =
             queue::<Below<R, F, I, E>, _, _>("batch-norm moments", [x], [channel.clone(), channel], |[x]| {
-                let map = Map::of(&x);
-                let ([means, squares], [mean, square]) = (map.pieces(), map.per_channel());
+                let layout = RowLayout::of(&x);
+                let ([means, squares], [mean, square]) = (layout.pieces(), layout.per_channel());
                 piece_moments::launch::<R>(
-                    &map.client,
-                    map.piece_cubes(),
-                    map.cube(),
-                    map.vector,
+                    &layout.client,
+                    layout.piece_cubes(),
+                    layout.cube(),
+                    layout.vector,
                     rows(x).into_tensor_arg(),
                     means.clone().into_tensor_arg(),
                     squares.clone().into_tensor_arg(),
-                    map.rows,
-                    map.columns(),
-                    map.depth(),
-                    map.lanes(),
-                    map.dtype.into(),
+                    layout.rows,
+                    layout.columns(),
+                    layout.depth(),
+                    layout.lanes(),
+                    layout.dtype.into(),
                 );
                 all_moments::launch::<R>(
-                    &map.client,
-                    map.channel_cubes(),
-                    map.cube(),
-                    map.vector,
+                    &layout.client,
+                    layout.channel_cubes(),
+                    layout.cube(),
+                    layout.vector,
                     means.into_tensor_arg(),
                     squares.into_tensor_arg(),
                     mean.clone().into_tensor_arg(),
                     square.clone().into_tensor_arg(),
-                    map.rows,
-                    map.columns(),
-                    map.depth(),
-                    map.lanes(),
+                    layout.rows,
+                    layout.columns(),
+                    layout.depth(),
+                    layout.lanes(),
                 );
                 [mean, square]
             });
@@ -223,25 +223,25 @@ fn first<R: CubeRuntime, const N: usize>(mut tensors: Vec<CubeTensor<R>>) -> ([C
 /// `inputs` are images, mean, scale, bias, and the shortcut if there is one.
 fn normalize<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, relu: bool) -> CubeTensor<R> {
     let ([x, mean, scale, bias], shortcut) = first(inputs);
-    let map = Map::of(&x);
-    let output = map.empty();
-    let (count, dim) = map.units();
+    let layout = RowLayout::of(&x);
+    let output = layout.empty();
+    let (count, dim) = layout.units();
     let [mean, scale, bias] = [mean, scale, bias].map(|factor| into_contiguous(factor).into_tensor_arg());
     normalized::launch::<R>(
-        &map.client,
+        &layout.client,
         count,
         dim,
-        map.vector,
+        layout.vector,
         rows(x).into_tensor_arg(),
         mean,
         scale,
         bias,
         arguments(shortcut.into_iter().map(rows)),
         output.clone().into_tensor_arg(),
-        map.vectors(),
-        map.columns(),
+        layout.vectors(),
+        layout.columns(),
         relu,
-        map.dtype.into(),
+        layout.dtype.into(),
     );
     images(output)
 }
@@ -249,37 +249,37 @@ fn normalize<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, relu: bool) -> CubeTens
 /// `inputs` are gradient, images, mean, and scale and bias of a ReLU through which the gradient still has to go.
 fn gradient_sums<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> [CubeTensor<R>; 2] {
     let ([gradient, x, mean], relu) = first(inputs);
-    let map = Map::of(&x);
-    let ([sums, products], [sum, product]) = (map.pieces(), map.per_channel());
+    let layout = RowLayout::of(&x);
+    let ([sums, products], [sum, product]) = (layout.pieces(), layout.per_channel());
     piece_sums::launch::<R>(
-        &map.client,
-        map.piece_cubes(),
-        map.cube(),
-        map.vector,
+        &layout.client,
+        layout.piece_cubes(),
+        layout.cube(),
+        layout.vector,
         rows(gradient).into_tensor_arg(),
         rows(x).into_tensor_arg(),
         into_contiguous(mean).into_tensor_arg(),
         arguments(relu.into_iter().map(into_contiguous)),
         sums.clone().into_tensor_arg(),
         products.clone().into_tensor_arg(),
-        map.rows,
-        map.columns(),
-        map.depth(),
-        map.lanes(),
-        map.dtype.into(),
+        layout.rows,
+        layout.columns(),
+        layout.depth(),
+        layout.lanes(),
+        layout.dtype.into(),
     );
     all_sums::launch::<R>(
-        &map.client,
-        map.channel_cubes(),
-        map.cube(),
-        map.vector,
+        &layout.client,
+        layout.channel_cubes(),
+        layout.cube(),
+        layout.vector,
         sums.into_tensor_arg(),
         products.into_tensor_arg(),
         sum.clone().into_tensor_arg(),
         product.clone().into_tensor_arg(),
-        map.piece_count(),
-        map.columns(),
-        map.lanes(),
+        layout.piece_count(),
+        layout.columns(),
+        layout.lanes(),
     );
     [sum, product]
 }
@@ -287,15 +287,15 @@ fn gradient_sums<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> [CubeTensor<R>; 
 /// `inputs` are gradient, images, mean, the three factors, and those of a ReLU as in [`gradient_sums`].
 fn gradient_of_input<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> CubeTensor<R> {
     let ([gradient, x, mean, k, q, r], relu) = first(inputs);
-    let map = Map::of(&x);
-    let result = map.empty();
-    let (count, dim) = map.units();
+    let layout = RowLayout::of(&x);
+    let result = layout.empty();
+    let (count, dim) = layout.units();
     let [mean, k, q, r] = [mean, k, q, r].map(|factor| into_contiguous(factor).into_tensor_arg());
     input_gradient::launch::<R>(
-        &map.client,
+        &layout.client,
         count,
         dim,
-        map.vector,
+        layout.vector,
         rows(gradient).into_tensor_arg(),
         rows(x).into_tensor_arg(),
         mean,
@@ -304,9 +304,9 @@ fn gradient_of_input<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> CubeTensor<R
         r,
         arguments(relu.into_iter().map(into_contiguous)),
         result.clone().into_tensor_arg(),
-        map.vectors(),
-        map.columns(),
-        map.dtype.into(),
+        layout.vectors(),
+        layout.columns(),
+        layout.dtype.into(),
     );
     images(result)
 }

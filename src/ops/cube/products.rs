@@ -27,7 +27,7 @@ use cubek::matmul::routines::{BlueprintStrategy, Routine};
 use cubek::std::InputBinding;
 
 use super::checked::{Product, first_right};
-use super::map::{images, rows};
+use super::row_layout::{images, rows};
 use super::weight_gradient::by_matrices;
 use crate::ops::Sliding;
 

@@ -12,8 +12,8 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use burn_fusion::Fusion;
 use cubecl::prelude::*;
 
-use super::lift::queue;
-use super::map::units;
+use super::fusion::queue;
+use super::row_layout::units;
 use crate::ops::UpdateOps;
 
 /// Sums that remain after each of the kernels.

@@ -17,7 +17,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::map::{images, rows, units};
+use super::row_layout::{images, rows, units};
 use crate::ops::Sliding;
 
 /// Bytes that a unit loads at once, at most.

@@ -1,4 +1,4 @@
-//! The prediction of one placement.
+//! The prediction of one layout: replicas, and the stages of each.
 //!
 //! A step is its passes ([`super::pipeline`]), then what is left of the exchange of gradients between the replicas of each
 //! stage, and the update. A stage of several replicas is as slow as the slowest of their devices. Not counted: waits for
@@ -13,7 +13,7 @@ use crate::parallel::ahead;
 
 /// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement {
+pub struct Layout {
     /// How many replicas there are.
     pub replicas: usize,
     /// Micro-batches of a replica in a step.
@@ -22,7 +22,7 @@ pub struct Placement {
     pub cut: Vec<Range<usize>>,
 }
 
-impl Placement {
+impl Layout {
     /// The units with which the later stages begin, as in `--split-points`.
     pub fn split_points(&self) -> Vec<usize> {
         self.cut.iter().skip(1).map(|part| part.start).collect()
@@ -34,16 +34,16 @@ impl Placement {
     }
 }
 
-/// A placement with its prediction.
+/// A layout with its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
-    /// The placement.
-    pub placement: Placement,
+    /// The layout.
+    pub layout: Layout,
     /// Seconds of an optimizer step.
     pub step_seconds: f64,
     /// Images per second, of all replicas.
     pub images_per_second: f64,
-    /// The share of the step in which devices of the placement wait.
+    /// The share of the step in which devices of the layout wait.
     pub bubble: f64,
     /// Bytes on a device of each stage.
     pub memory: Vec<f64>,
@@ -61,10 +61,10 @@ impl Forecast {
 }
 
 impl Measured {
-    /// Predicts `placement`, with `batch_size` images in a micro-batch of a replica.
-    pub fn forecast(&self, placement: Placement, batch_size: usize) -> Forecast {
-        let Placement { replicas, micro_batches, ref cut } = placement;
-        let (stages, times) = (cut.len(), self.times(placement.workers()));
+    /// Predicts `layout`, with `batch_size` images in a micro-batch of a replica.
+    pub fn forecast(&self, layout: Layout, batch_size: usize) -> Forecast {
+        let Layout { replicas, micro_batches, ref cut } = layout;
+        let (stages, times) = (cut.len(), self.times(layout.workers()));
         let of = |part: &Range<usize>, bytes: &dyn Fn(usize) -> f64| part.clone().map(bytes).sum::<f64>();
         // The input of a stage.
         let received = |part: &Range<usize>| part.start.checked_sub(1).map_or(0.0, |unit| self.units[unit].passed);
@@ -125,7 +125,7 @@ impl Measured {
             memory,
             fits,
             traffic: both_ways + 2.0 * (replicas - 1) as f64 * gradients.iter().sum::<f64>(),
-            placement,
+            layout,
         }
     }
 

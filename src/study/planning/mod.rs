@@ -13,7 +13,7 @@ mod measured;
 pub mod pipeline;
 pub mod text;
 
-pub use forecast::{Forecast, Placement};
+pub use forecast::{Forecast, Layout};
 pub use measured::{Experiment, Measured, Room, Unit, cuts};
 
 use crate::error::{Error, Result};
@@ -37,10 +37,10 @@ impl Planning {
     pub fn new(measured: &Measured, experiment: Experiment) -> Result<Self> {
         let mut compared = 0;
         let best = |[replicas, stages]: [usize; 2]| {
-            let placement = |cut| Placement { replicas, micro_batches: experiment.micro_batches / replicas, cut };
+            let layout = |cut| Layout { replicas, micro_batches: experiment.micro_batches / replicas, cut };
             let all = cuts(measured.units.len(), stages);
             compared += all.len();
-            let forecasts = all.into_iter().map(|cut| measured.forecast(placement(cut), experiment.batch_size));
+            let forecasts = all.into_iter().map(|cut| measured.forecast(layout(cut), experiment.batch_size));
             forecasts.min_by(Forecast::compare)
         };
         let shapes = experiment.shapes(measured.devices, measured.units.len());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Planning;
-use super::forecast::{Forecast, Placement};
+use super::forecast::{Forecast, Layout};
 use crate::metrics::gibibytes;
 use crate::metrics::line::count;
 use crate::study::{aligned, percent, rate, seconds};
@@ -13,7 +13,7 @@ const HEAD: [&str; 9] =
 
 /// Memory is that of the device that needs most.
 fn cells(row: &Forecast) -> [String; 9] {
-    let it = &row.placement;
+    let it = &row.layout;
     let speed = if row.fits { rate(row.images_per_second) } else { "too large".into() };
     [
         it.replicas.to_string(),
@@ -34,33 +34,33 @@ fn bytes(count: f64) -> String {
 }
 
 /// The units of each stage, as in `0-4 5-9`.
-pub(crate) fn units(placement: &Placement) -> String {
+pub(crate) fn units(layout: &Layout) -> String {
     let part = |part: &std::ops::Range<usize>| match part.len() {
         1 => part.start.to_string(),
         _ => format!("{}-{}", part.start, part.end - 1),
     };
-    placement.cut.iter().map(part).collect::<Vec<_>>().join(" ")
+    layout.cut.iter().map(part).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn name(placement: &Placement) -> String {
-    format!("{} in {}", count(placement.replicas, "replica"), count(placement.cut.len(), "stage"))
+pub(crate) fn name(layout: &Layout) -> String {
+    format!("{} in {}", count(layout.replicas, "replica"), count(layout.cut.len(), "stage"))
 }
 
-pub(crate) fn flags(placement: &Placement) -> Vec<String> {
+pub(crate) fn flags(layout: &Layout) -> Vec<String> {
     let mut flags = vec![
-        format!("--world-size={}", placement.replicas),
-        format!("--accumulation-steps={}", placement.micro_batches),
-        format!("--stages={}", placement.cut.len()),
+        format!("--world-size={}", layout.replicas),
+        format!("--accumulation-steps={}", layout.micro_batches),
+        format!("--stages={}", layout.cut.len()),
     ];
-    if placement.cut.len() > 1 {
-        flags.push(format!("--split-points={}", joined(&placement.split_points())));
+    if layout.cut.len() > 1 {
+        flags.push(format!("--split-points={}", joined(&layout.split_points())));
     }
     flags
 }
 
 /// The flags as a person types them.
-pub(crate) fn spelled(placement: &Placement) -> String {
-    flags(placement).join(" ").replace('=', " ")
+pub(crate) fn spelled(layout: &Layout) -> String {
+    flags(layout).join(" ").replace('=', " ")
 }
 
 pub(crate) fn joined(numbers: &[usize]) -> String {
@@ -79,7 +79,7 @@ pub fn reason(planning: &Planning) -> String {
         Some(next) => format!(
             "{:.2} x the next, {}, whose devices wait {} of a step ({} here) and send {} ({} here)",
             next.step_seconds / choice.step_seconds,
-            name(&next.placement),
+            name(&next.layout),
             percent(next.bubble),
             percent(choice.bubble),
             bytes(next.traffic),
@@ -92,10 +92,10 @@ impl fmt::Display for Planning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&aligned(&HEAD, self.rows.iter().map(cells)))?;
         let choice = self.choice();
-        let (rate, name) = (rate(choice.images_per_second), name(&choice.placement));
+        let (rate, name) = (rate(choice.images_per_second), name(&choice.layout));
         let compared = count(self.compared, "cut");
         writeln!(f, "choice      {name}, {rate} images/s predicted, the best of {compared}")?;
         writeln!(f, "why         {}", reason(self))?;
-        write!(f, "use         {}", spelled(&choice.placement))
+        write!(f, "use         {}", spelled(&choice.layout))
     }
 }

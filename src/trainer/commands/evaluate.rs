@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
 
+use crate::checkpoint::Which;
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
 use crate::data::{DataSplits, Normalization};
 use crate::error::{Error, Result, printable, shown};
@@ -19,7 +20,7 @@ use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::classification::Classification;
 use crate::trainer::evaluation;
 use crate::trainer::loading::Bars;
-use crate::trainer::model_file::{ModelFile, Which, usual};
+use crate::trainer::model_file::{ModelFile, usual};
 use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::Description;

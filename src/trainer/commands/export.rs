@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use crate::checkpoint::Which;
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::ProgressKind;
 use crate::error::{Error, Result, shown};
 use crate::model::{ModelConfig, Stem};
 use crate::trainer::loading::Notice;
-use crate::trainer::model_file::{ModelFile, Which};
+use crate::trainer::model_file::ModelFile;
 use crate::trainer::terminal::say;
 use crate::weights::{Format, Stated, onnx};
 

@@ -1,9 +1,9 @@
 //! The commands other than `train`, one file each.
 //!
 //! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with
-//! `repetition.rs`, and `against.rs` compares two runs.
+//! `replay.rs`, and `compare_runs.rs` compares two runs.
 
-mod against;
+mod compare_runs;
 mod doctor;
 mod evaluate;
 mod export;
@@ -14,11 +14,11 @@ pub mod membership;
 mod pack;
 mod plan;
 mod predict;
-mod repetition;
+mod replay;
 mod scaling;
 mod slurm;
 mod sweep;
-mod sweep_place;
+mod sweep_dir;
 mod trial;
 mod verify;
 
@@ -31,7 +31,7 @@ pub use membership::{members, rendezvous, secret};
 pub use pack::pack;
 pub use plan::{PlanOptions, plan};
 pub use predict::{Answers, Question, predict};
-pub use repetition::Verification;
+pub use replay::Verification;
 pub use scaling::scaling;
 pub use slurm::slurm;
 pub use sweep::{SweepOptions, sweep};

@@ -8,10 +8,10 @@ use crate::parallel::{BackendKind, HostBackend};
 use crate::stop::Stop;
 use crate::study::planning::{Experiment, Forecast, Planning, text};
 use crate::study::{aligned, rate};
+use crate::trainer::auto_stages::measured;
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::initial::initial_model;
 use crate::trainer::phases::listen;
-use crate::trainer::placement::measured;
 use crate::trainer::prepare::prepare;
 use crate::trainer::pretrained::with_weights;
 use crate::trainer::terminal::say;
@@ -123,8 +123,8 @@ impl Program for Search<'_> {
 fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[String]) -> Result<u8> {
     let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
-        let workers = row.placement.workers();
-        let mut own = text::flags(&row.placement);
+        let workers = row.layout.workers();
+        let mut own = text::flags(&row.layout);
         if !several {
             own.push(format!("--gpu-ids={}", text::joined(&config.parallel.gpu_ids[..workers])));
         }
@@ -134,7 +134,7 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
             return Ok(code);
         }
         if run.ended.code != 0 {
-            return Err(run.failure(&text::name(&row.placement)));
+            return Err(run.failure(&text::name(&row.layout)));
         }
         let measured = images_per_second(&run, planning.experiment)?;
         if fastest.is_none_or(|(best, _)| measured > best) {
@@ -144,10 +144,10 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
     }
     let head = ["replicas", "stages", "predicted images/s", "measured", "predicted / measured"];
     say(&format!("\nmeasured    medians of {STEPS} steps\n{}", aligned(&head, rows)));
-    if let Some((measured, Forecast { placement, .. })) = fastest {
-        let verdict = if *placement == planning.choice().placement { "as predicted" } else { "not the predicted one" };
-        say(&format!("choice      {}, {} images/s measured, {verdict}", text::name(placement), rate(measured)));
-        say(&format!("use         {}", text::spelled(placement)));
+    if let Some((measured, Forecast { layout, .. })) = fastest {
+        let verdict = if *layout == planning.choice().layout { "as predicted" } else { "not the predicted one" };
+        say(&format!("choice      {}, {} images/s measured, {verdict}", text::name(layout), rate(measured)));
+        say(&format!("use         {}", text::spelled(layout)));
     }
     Ok(0)
 }
@@ -158,7 +158,7 @@ fn images_per_second(run: &MeasuredRun, experiment: Experiment) -> Result<f64> {
 }
 
 fn cells(row: &Forecast, measured: f64) -> [String; 5] {
-    let it = &row.placement;
+    let it = &row.layout;
     [
         it.replicas.to_string(),
         it.cut.len().to_string(),

@@ -12,6 +12,7 @@ use burn::tensor::activation::softmax;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::checkpoint::Which;
 use crate::config::{Config, Request, Saved, resolve};
 use crate::data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
 use crate::error::{Error, Result, printable, shown};
@@ -20,7 +21,7 @@ use crate::nn::{ForwardContext, load_state};
 use crate::ops::{download, tensor};
 use crate::parallel::{BackendKind, HostBackend, Shard};
 use crate::trainer::backend::{Program, dispatch};
-use crate::trainer::model_file::{ModelFile, Which};
+use crate::trainer::model_file::ModelFile;
 use crate::trainer::prepare::{blank_model, share_threads};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::{Description, Stated};

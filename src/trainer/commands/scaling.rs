@@ -4,7 +4,7 @@ use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Config, Request, resolve};
 use crate::error::{Error, Result, shown};
 use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
-use crate::trainer::backend::{Place, devices};
+use crate::trainer::backend::{AvailableDevices, devices};
 use crate::trainer::phases::listen;
 use crate::trainer::prepare::share_threads;
 use crate::trainer::terminal::say;
@@ -71,7 +71,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &Place) -> Result<MeasuredRun> {
+    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &AvailableDevices) -> Result<MeasuredRun> {
         let Self { replicas, processes, batch, threads, .. } = *self;
         let hosts = replicas.min(devices.count.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
@@ -84,7 +84,13 @@ impl Wanted {
         MeasuredRun::run(&[arguments, &own].concat(), processes, sizes.warmup + sizes.steps, true)
     }
 
-    fn measured(&self, run: &MeasuredRun, sizes: &Sizes, devices: &Place, cores: usize) -> Result<Measurement> {
+    fn measured(
+        &self,
+        run: &MeasuredRun,
+        sizes: &Sizes,
+        devices: &AvailableDevices,
+        cores: usize,
+    ) -> Result<Measurement> {
         let Self { mode, replicas, processes, batch, threads } = *self;
         if run.ended.code != 0 {
             return Err(run.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));

@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use super::sweep_place as place;
+use parking_lot::Mutex;
+
+use super::sweep_dir;
 use super::trial::Trial;
 use crate::checkpoint::{CheckpointConfig, Resume};
 use crate::config::grid::Point;
@@ -38,8 +39,8 @@ pub struct SweepOptions {
 pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOptions) -> Result<u8> {
     let configs = check(points, options)?;
     let is_dry = configs.iter().all(|config| config.run.dry_run);
-    let directory = &place::of(directory, points, is_dry)?;
-    let _alone = if is_dry { None } else { Some(place::claim(directory)?) };
+    let directory = &sweep_dir::of(directory, points, is_dry)?;
+    let _alone = if is_dry { None } else { Some(sweep_dir::claim(directory)?) };
     say(&format!("sweep       {} runs in '{}'", points.len(), shown(directory)));
     let trial = |(point, config): (_, Config)| {
         let epochs = if config.run.stop_after == 0 { config.run.epochs } else { config.run.stop_after };
@@ -49,7 +50,7 @@ pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOption
     let mut trials: Vec<Trial> = points.iter().zip::<Vec<Config>>(configs).map(trial).collect();
     refuse_others(&trials)?;
     if !is_dry {
-        place::describe(directory, points)?;
+        sweep_dir::describe(directory, points)?;
     }
     let shortest = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
     let mut rungs = rungs(trials.len(), shortest, options.halving);
@@ -99,11 +100,11 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
             trained.fetch_add(1, Ordering::Relaxed);
             if ended.stop.is_some() {
                 halt();
-                *lock(&stop) = ended.stop;
+                *stop.lock() = ended.stop;
                 return Ok(());
             }
             if ended.code != 0 {
-                lock(&failures).push((at, ended.code));
+                failures.lock().push((at, ended.code));
             }
         }
         Ok(())
@@ -113,10 +114,10 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
         let join = |worker: ScopedJoinHandle<Result<()>>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
         workers.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
     })?;
-    for (at, code) in std::mem::take(&mut *lock(&failures)) {
+    for (at, code) in std::mem::take(&mut *failures.lock()) {
         trials[at].ending.failure = Some(code);
     }
-    let stop = *lock(&stop);
+    let stop = *stop.lock();
     Ok(stop)
 }
 
@@ -130,10 +131,6 @@ fn survivors(trials: &mut [Trial], left: &[usize], rung: Rung, count: usize) -> 
     let chosen: Vec<usize> = places.into_iter().map(|place| left[place]).collect();
     left.iter().filter(|at| !chosen.contains(at)).for_each(|at| trials[*at].ending.is_paused = true);
     chosen
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses to go on with runs of another experiment, whose results would stand beside the new ones as if they were the same.

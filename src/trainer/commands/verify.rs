@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::against::compare;
-use super::repetition::{Difference, Log, Repetition, Verification, different_tensor, first_difference, log};
+use super::compare_runs::compare;
+use super::replay::{Difference, Log, Replay, Verification, different_tensor, first_difference, log};
 use crate::checkpoint;
 use crate::error::{Error, Result, shown};
 use crate::metrics::StepRecord;
@@ -97,12 +97,12 @@ fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<O
     say(&format!("repeating   steps {} to {to}, from {origin}", from + 1));
     let right = checkpoint::read(end)?;
     let legs = log.legs(*from, *to, saved(&right)?);
-    let repetition = match Repetition::run(start.as_deref(), &legs, verification, &[])? {
-        Ok(repetition) => repetition,
+    let replay = match Replay::run(start.as_deref(), &legs, verification, &[])? {
+        Ok(replay) => replay,
         Err(code) => return Ok(Some(code)),
     };
     let logged = log.steps.iter().filter(|step| (from + 1..=*to).contains(&step.step));
-    if let Some(Difference { step, number }) = first_difference(logged, &repetition.steps()?) {
+    if let Some(Difference { step, number }) = first_difference(logged, &replay.steps()?) {
         let how = match number {
             None => format!("step {step} was logged, but not repeated"),
             Some((name, [logged, again])) => {
@@ -111,7 +111,7 @@ fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<O
         };
         return Err(Error::Data(format!("{how}; the steps from {} to it are as logged", from + 1)));
     }
-    if let Some(name) = different_tensor(&right, &repetition.end()?)? {
+    if let Some(name) = different_tensor(&right, &replay.end()?)? {
         let path = shown(end);
         return Err(Error::Data(format!(
             "'{name}' in '{path}' is not what its steps compute: the checkpoint was changed"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, ProcessInfo, Progress, Rules};
+use kiln::launch::rendezvous::membership::{Action, Event, Phase, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{Job, SETTLE, TIMEOUT, member, rules};
@@ -22,7 +22,7 @@ fn a_job_begins_when_enough_members_are_there_and_nobody_came_for_a_while() {
     job.is(Phase::Running, 1);
     assert_eq!(job.parts(), [(1, 0..3), (2, 3..6), (3, 6..8)]);
     assert_eq!(job.why(), "host h1, process 1 joined; host h2, process 2 joined; host h3, process 3 joined");
-    assert_eq!(job.announced.last(), Some(&job.roster.bulletin()));
+    assert_eq!(job.announced.last(), Some(&job.roster.view()));
 }
 
 #[test]

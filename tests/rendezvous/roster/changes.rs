@@ -1,6 +1,8 @@
 //! Members join, leave in good order, and finish.
 
-use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress, Rules, StateVersion};
+use kiln::launch::rendezvous::membership::{
+    Action, Event, Phase, Placement, ProcessInfo, Progress, Rules, StateVersion,
+};
 use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{GRACE, Job, PATIENCE, SETTLE, TIMEOUT, computing, holds, member, ready_of, rules};
@@ -59,7 +61,7 @@ fn a_draining_member_is_not_in_the_next_generation_and_goes_unnoticed() {
     job.tell(Event::Left(1, None));
     job.close(1);
     job.is(Phase::Running, 2);
-    assert_eq!(job.roster.bulletin().members.len(), 2);
+    assert_eq!(job.roster.view().members.len(), 2);
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_is_refused() {
     job.is(Phase::Running, 1);
     assert_eq!(job.tell(Event::DrainRank(1)).len(), 1, "an announcement");
     job.is(Phase::Ending, 1);
-    let draining: Vec<_> = job.roster.bulletin().members.iter().map(|entry| entry.draining).collect();
+    let draining: Vec<_> = job.roster.view().members.iter().map(|entry| entry.draining).collect();
     assert_eq!(draining, [false, true, false]);
 }
 
@@ -121,7 +123,7 @@ fn a_draining_spare_just_leaves() {
     job.tell(Event::Drain(3));
     job.tell(Event::Left(3, None));
     job.is(Phase::Running, 1);
-    assert_eq!(job.roster.bulletin().members.len(), 2);
+    assert_eq!(job.roster.view().members.len(), 2);
 }
 
 #[test]
@@ -190,11 +192,11 @@ fn a_member_without_a_device_left_does_not_count() {
 #[test]
 fn progress_is_shown_in_one_short_line_and_survives_a_reconnect() {
     let mut job = Job::running(rules(1, 1), 1);
-    let placement = job.roster.bulletin().placement();
+    let placement = job.roster.view().placement();
     let progress = Progress { activity: format!("step 7\n{}", "x".repeat(1000)), step: 7, images_per_second: 9.5 };
     job.tell(Event::Beat(1, progress));
     job.tell(Event::Joined(20, computing(1, &placement)));
-    let shown = job.roster.bulletin().members[0].progress.clone();
+    let shown = job.roster.view().members[0].progress.clone();
     assert_eq!((shown.step, shown.images_per_second), (7, 9.5));
     assert!(shown.activity.starts_with("step 7 xxx") && shown.activity.len() <= 203, "{}", shown.activity);
 }
@@ -220,7 +222,7 @@ fn a_step_that_is_not_finished_in_time_is_broken_off_and_who_is_stuck_is_removed
 fn a_finished_member_completes_the_job_whatever_comes_later() {
     let mut job = Job::running(rules(2, 4), 2);
     job.tell(Event::Left(1, None));
-    assert_eq!(job.announced.last().map(|bulletin| bulletin.phase), Some(Phase::Complete));
+    assert_eq!(job.announced.last().map(|view| view.phase), Some(Phase::Complete));
     job.tell(Event::Trouble(2, 1, "reset".into()));
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);
@@ -234,14 +236,14 @@ fn a_finished_member_completes_the_job_whatever_comes_later() {
 #[test]
 fn a_newcomer_has_its_own_time_to_get_ready() {
     let mut job = Job::running(rules(2, 2), 2);
-    let earlier = Placement { generation: 9, ..job.roster.bulletin().placement() };
+    let earlier = Placement { generation: 9, ..job.roster.view().placement() };
     job.close(2);
     job.ready(&[1]);
     job.pass(2 * PATIENCE);
     job.tell(Event::Joined(3, computing(3, &earlier)));
     job.pass(PATIENCE - 100);
     job.is(Phase::Waiting, 1);
-    assert_eq!(job.roster.bulletin().members.len(), 2);
+    assert_eq!(job.roster.view().members.len(), 2);
     job.tell(Event::Ready(3, ready_of(9)));
     job.is(Phase::Running, 10);
 }

@@ -1,6 +1,6 @@
 //! Members are lost, fail, or have trouble; a generation is broken off and the next one begins.
 
-use kiln::launch::rendezvous::bulletin::{Event, Phase, ProcessInfo, Ready};
+use kiln::launch::rendezvous::membership::{Event, Phase, ProcessInfo, Ready};
 
 use super::{GRACE, Job, LOST, PATIENCE, TIMEOUT, holds, member, rules};
 
@@ -11,7 +11,7 @@ fn a_spare_that_is_lost_disturbs_nobody() {
     job.close(3);
     job.pass_with(2 * LOST, &[1, 2]);
     job.is(Phase::Running, 1);
-    assert_eq!((job.why(), job.roster.bulletin().members.len()), (why, 2));
+    assert_eq!((job.why(), job.roster.view().members.len()), (why, 2));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{
-    Action, Bulletin, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, StateVersion,
+use kiln::launch::rendezvous::membership::{
+    Action, Event, MembershipView, Phase, Placement, ProcessInfo, Progress, Ready, Rules, StateVersion,
 };
 use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::roster::Roster;
@@ -53,7 +53,7 @@ struct Job {
     roster: Roster,
     start: Instant,
     now: u64,
-    announced: Vec<Bulletin>,
+    announced: Vec<MembershipView>,
     /// Whether members connect for a generation to come as soon as they hear of it.
     connects: bool,
     verdict: Option<String>,
@@ -78,9 +78,9 @@ impl Job {
         let actions = self.roster.handle(event, self.start + Duration::from_millis(self.now));
         for action in &actions {
             match action {
-                Action::Announce(bulletin) => {
-                    self.announced.push(bulletin.clone());
-                    if let Some(pending) = bulletin.pending.as_ref().filter(|_| self.connects) {
+                Action::Announce(view) => {
+                    self.announced.push(view.clone());
+                    if let Some(pending) = view.pending.as_ref().filter(|_| self.connects) {
                         self.connect(pending);
                     }
                 }
@@ -93,7 +93,7 @@ impl Job {
 
     /// All members of a generation to come are connected.
     fn connect(&mut self, pending: &Placement) {
-        if self.roster.bulletin().pending.as_ref() == Some(pending) {
+        if self.roster.view().pending.as_ref() == Some(pending) {
             pending.blocks.iter().for_each(|it| drop(self.tell(Event::Connected(it.id, pending.generation))));
         }
     }
@@ -103,9 +103,9 @@ impl Job {
     }
 
     fn refusal(&mut self, who: ProcessInfo) -> Refusal {
-        let before = self.roster.bulletin();
+        let before = self.roster.view();
         let actions = self.tell(Event::Joined(99, who));
-        assert_eq!(self.roster.bulletin(), before, "a refusal changes nothing");
+        assert_eq!(self.roster.view(), before, "a refusal changes nothing");
         match actions.as_slice() {
             [Action::Refuse(refusal)] => refusal.clone(),
             other => panic!("not a refusal: {other:?}"),
@@ -114,7 +114,7 @@ impl Job {
 
     /// Time passes with ticks, and with beats of all members.
     fn pass(&mut self, time: u64) {
-        let sessions: Vec<_> = self.roster.bulletin().members.iter().map(|entry| entry.id).collect();
+        let sessions: Vec<_> = self.roster.view().members.iter().map(|entry| entry.id).collect();
         self.pass_with(time, &sessions);
     }
 
@@ -130,12 +130,12 @@ impl Job {
 
     /// The members `ids` left the current generation, and hold its first step.
     fn ready(&mut self, ids: &[u64]) {
-        let generation = self.roster.bulletin().generation;
+        let generation = self.roster.view().generation;
         ids.iter().for_each(|id| drop(self.ready_with(*id, holds(generation, generation), 1, None)));
     }
 
     fn ready_with(&mut self, id: u64, holds: StateVersion, devices: usize, reason: Option<&str>) -> Vec<Action> {
-        let generation = self.roster.bulletin().generation;
+        let generation = self.roster.view().generation;
         self.tell(Event::Ready(id, Ready { generation, holds, devices, reason: reason.map(Into::into) }))
     }
 
@@ -144,17 +144,17 @@ impl Job {
     }
 
     fn is(&self, phase: Phase, generation: u64) {
-        let bulletin = self.roster.bulletin();
-        assert_eq!((bulletin.phase, bulletin.generation), (phase, generation), "{bulletin:?}");
+        let view = self.roster.view();
+        assert_eq!((view.phase, view.generation), (phase, generation), "{view:?}");
     }
 
     fn why(&self) -> String {
-        self.roster.bulletin().why
+        self.roster.view().why
     }
 
     /// `(id, replicas)` of those with a part.
     fn parts(&self) -> Vec<(u64, Range<usize>)> {
-        let blocks = self.roster.bulletin().placement().blocks;
+        let blocks = self.roster.view().placement().blocks;
         blocks.into_iter().map(|block| (block.id, block.replicas)).collect()
     }
 
@@ -164,7 +164,7 @@ impl Job {
 
     /// Another service takes over; nobody is there yet.
     fn restart(&mut self, rules: Rules) -> Placement {
-        let placement = self.roster.bulletin().placement();
+        let placement = self.roster.view().placement();
         self.roster = Roster::new(rules, self.start + Duration::from_millis(self.now));
         placement
     }

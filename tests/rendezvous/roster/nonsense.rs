@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{
+use kiln::launch::rendezvous::membership::{
     Action, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, StateVersion,
 };
 use kiln::launch::rendezvous::placement::Block;
@@ -103,11 +103,11 @@ proptest! {
             // Of a generation that a restarted service adopts, only those who came back are known.
             let adopts = matches!(&event, Event::Joined(_, who) if who.computing.is_some());
             for action in roster.handle(event, start + Duration::from_millis(now)) {
-                let Action::Announce(bulletin) = action else { continue };
-                prop_assert!(bulletin.generation >= latest);
-                let begins = bulletin.phase == Phase::Running && bulletin.generation > latest;
-                prop_assert!(!begins || adopts || bulletin.placement().covers(WORLD));
-                latest = bulletin.generation;
+                let Action::Announce(view) = action else { continue };
+                prop_assert!(view.generation >= latest);
+                let begins = view.phase == Phase::Running && view.generation > latest;
+                prop_assert!(!begins || adopts || view.placement().covers(WORLD));
+                latest = view.generation;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Newcomers connect while the others compute: nobody waits for them, and who cannot be connected stays in reserve.
 
-use kiln::launch::rendezvous::bulletin::{Event, Phase, Placement};
+use kiln::launch::rendezvous::membership::{Event, Phase, Placement};
 
 use super::{Job, PATIENCE, SETTLE, member, rules};
 
@@ -10,7 +10,7 @@ fn unconnected(count: u64) -> Job {
 }
 
 fn pending(job: &Job) -> Placement {
-    job.roster.bulletin().pending.expect("a generation to come")
+    job.roster.view().pending.expect("a generation to come")
 }
 
 /// Two members compute, and a third one is to be connected with them.
@@ -42,7 +42,7 @@ fn a_generation_ends_for_a_newcomer_once_all_are_connected_and_the_next_one_is_t
     job.is(Phase::Ending, 1);
     job.ready(&[1, 2]);
     job.is(Phase::Running, 2);
-    assert_eq!((job.roster.bulletin().placement(), job.roster.bulletin().pending), (coming, None));
+    assert_eq!((job.roster.view().placement(), job.roster.view().pending), (coming, None));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn who_is_not_connected_in_time_stays_in_reserve_and_is_tried_again() {
     assert_eq!(pending(&job).generation, 2);
     job.pass(PATIENCE);
     job.is(Phase::Running, 1);
-    assert_eq!(job.roster.bulletin().pending, None);
+    assert_eq!(job.roster.view().pending, None);
     // Nor does anybody wait for it after a loss.
     job.close(2);
     job.ready(&[1]);
@@ -118,10 +118,10 @@ fn a_pause_of_the_service_counts_neither_as_time_to_connect_nor_as_time_in_reser
     job.tell(Event::Tick);
     assert_eq!(pending(&job), coming);
     job.pass(PATIENCE);
-    assert_eq!(job.roster.bulletin().pending, None);
+    assert_eq!(job.roster.view().pending, None);
     job.now += 2 * PATIENCE;
     job.tell(Event::Tick);
-    assert_eq!(job.roster.bulletin().pending, None);
+    assert_eq!(job.roster.view().pending, None);
     job.pass(PATIENCE);
     assert_ne!(pending(&job), coming);
 }
@@ -132,7 +132,7 @@ fn who_is_in_reserve_takes_part_where_there_are_too_few_without_it() {
     job.come(3);
     job.pass(SETTLE);
     job.tell(Event::Trouble(1, pending(&job).generation, "no route to host".into()));
-    assert_eq!(job.roster.bulletin().pending, None);
+    assert_eq!(job.roster.view().pending, None);
     job.close(2);
     job.ready(&[1]);
     job.is(Phase::Running, 3);
@@ -171,7 +171,7 @@ fn connections_are_made_anew_for_a_member_that_comes_back_and_not_for_one_that_i
     job.pass(SETTLE);
     assert_eq!(pending(&job).generation, 3);
     job.close(30);
-    assert_eq!(job.roster.bulletin().pending, None);
+    assert_eq!(job.roster.view().pending, None);
     job.is(Phase::Running, 1);
 }
 

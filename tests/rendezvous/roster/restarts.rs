@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo};
+use kiln::launch::rendezvous::membership::{Action, Event, Phase, Placement, ProcessInfo};
 use kiln::launch::rendezvous::roster::Roster;
 
 use super::{Job, LOST, SETTLE, computing, holds, member, ready_of, rules};
@@ -21,7 +21,7 @@ fn a_restarted_service_adopts_the_generation_that_runs() {
     job.tell(Event::Joined(13, computing(3, &placement)));
     job.pass_with(2 * LOST, &[11, 12, 13, 14]);
     job.is(Phase::Running, 1);
-    assert_eq!(job.roster.bulletin().placement(), placement);
+    assert_eq!(job.roster.view().placement(), placement);
     job.tell(Event::Closed(13, "its connection closed".into()));
     [11, 12].iter().for_each(|session| drop(job.ready_with(*session, holds(1, 9), 1, None)));
     job.is(Phase::Running, 2);
@@ -102,7 +102,7 @@ fn a_claim_that_is_not_a_whole_generation_is_not_adopted() {
 #[test]
 fn a_member_that_reconnects_while_it_computes_disturbs_nobody() {
     let mut job = Job::running(rules(1, 4), 2);
-    let placement = job.roster.bulletin().placement();
+    let placement = job.roster.view().placement();
     assert_eq!(job.tell(Event::Joined(20, computing(2, &placement))), [Action::Welcome]);
     job.close(2);
     job.tell(Event::Left(2, Some("an old seat says nothing".into())));
@@ -126,7 +126,7 @@ fn a_member_that_reconnects_and_computes_no_longer_ends_the_generation() {
 #[test]
 fn a_member_that_computes_in_a_later_generation_ends_the_running_one() {
     let mut job = Job::running(rules(1, 4), 2);
-    let mut later = job.roster.bulletin().placement();
+    let mut later = job.roster.view().placement();
     later.generation = 5;
     job.tell(Event::Joined(3, computing(3, &later)));
     job.is(Phase::Over, 1);
@@ -144,7 +144,7 @@ fn a_member_that_computes_in_an_earlier_generation_takes_part_once_it_is_ready()
     job.tell(Event::Joined(1, ProcessInfo { latest_generation: 5, ..member(1) }));
     job.pass(SETTLE);
     job.is(Phase::Running, 6);
-    let earlier = Placement { generation: 5, ..job.roster.bulletin().placement() };
+    let earlier = Placement { generation: 5, ..job.roster.view().placement() };
     job.tell(Event::Joined(2, computing(2, &earlier)));
     job.pass(2 * SETTLE);
     job.is(Phase::Running, 6);
@@ -157,10 +157,10 @@ fn a_member_that_computes_in_an_earlier_generation_takes_part_once_it_is_ready()
 #[test]
 fn whoever_was_asked_to_leave_is_still_asked_after_it_reconnects() {
     let mut job = Job::running(rules(1, 4), 2);
-    let placement = job.roster.bulletin().placement();
+    let placement = job.roster.view().placement();
     job.tell(Event::DrainRank(1));
     job.tell(Event::Joined(20, computing(2, &placement)));
-    assert!(job.roster.bulletin().members[1].draining);
+    assert!(job.roster.view().members[1].draining);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn an_elected_leader_begins_the_first_generation_when_nobody_from_before_can_be_
         job.roster = Roster::new(rules(1, 1), job.start).elected(since, 0);
         job.come(1);
         job.pass(SETTLE);
-        assert_eq!(job.roster.bulletin().phase == Phase::Waiting, waits, "{led_for}");
+        assert_eq!(job.roster.view().phase == Phase::Waiting, waits, "{led_for}");
         job.pass(LOST);
         job.is(Phase::Running, 1);
     }

@@ -1,17 +1,19 @@
 //! The pure files of `src/launch/rendezvous/`, with a virtual clock, and what they need of the files that are not.
 
-#[path = "../../../src/launch/rendezvous/bulletin.rs"]
-pub mod bulletin;
 #[path = "../../../src/launch/rendezvous/change_causes.rs"]
 mod change_causes;
 #[path = "../clock.rs"]
 pub mod clock;
 #[path = "../../../src/launch/rendezvous/differences.rs"]
 mod differences;
+#[path = "../../../src/launch/rendezvous/election.rs"]
+pub mod election;
 #[path = "../../../src/launch/rendezvous/eligibility.rs"]
 mod eligibility;
 #[path = "../../../src/launch/rendezvous/member_state.rs"]
 pub mod member_state;
+#[path = "../../../src/launch/rendezvous/membership.rs"]
+pub mod membership;
 #[path = "../../../src/launch/rendezvous/placement.rs"]
 pub mod placement;
 #[path = "../../../src/launch/rendezvous/refusal.rs"]
@@ -20,8 +22,6 @@ pub mod refusal;
 mod requests;
 #[path = "../../../src/launch/rendezvous/roster/mod.rs"]
 pub mod roster;
-#[path = "../../../src/launch/rendezvous/seats.rs"]
-pub mod seats;
 #[path = "../../../src/launch/rendezvous/sentence.rs"]
 mod sentence;
 #[path = "../../../src/launch/rendezvous/shared_state.rs"]
@@ -34,8 +34,8 @@ pub mod world;
 
 use std::time::Duration;
 
-use bulletin::LATE_BEATS;
-pub use bulletin::MOST_MEMBERS;
+use membership::LATE_BEATS;
+pub use membership::MOST_MEMBERS;
 
 /// What the mounted files need of the terms of a job.
 pub struct Terms {

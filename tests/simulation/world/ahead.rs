@@ -12,7 +12,7 @@ const CONNECT: u64 = 10_000;
 impl World {
     /// Connects for a pending generation while the current one computes.
     pub(super) fn prepare(&mut self, who: usize) {
-        let pending = self.processes[who].shared.state().pending().map(|(attempt, it)| (attempt, it.blocks.len()));
+        let pending = self.processes[who].shared.state.lock().pending().map(|(attempt, it)| (attempt, it.blocks.len()));
         let Some((attempt, size)) = pending.filter(|(attempt, _)| Some(*attempt) != self.processes[who].attempt) else {
             return;
         };
@@ -43,11 +43,11 @@ impl World {
 
     pub(super) fn connected(&mut self, who: usize, attempt: Attempt, ok: bool) {
         let process = &mut self.processes[who];
-        let is_current = process.shared.state().pending().is_some_and(|(current, _)| current == attempt);
+        let is_current = process.shared.state.lock().pending().is_some_and(|(current, _)| current == attempt);
         if process.is_over() || !is_current || !process.reported.insert((attempt.session, attempt.generation)) {
             return;
         }
-        let progress = process.shared.state().progress.clone();
+        let progress = process.shared.state.lock().progress.clone();
         let message = if ok {
             FromMember::Connected(attempt.generation)
         } else {

@@ -49,7 +49,7 @@ impl Disk {
             return None;
         }
         Store::open(directory).expect("it can be repaired");
-        let loaded = Store::at(directory).load(&Which::Latest, &mut |_| ()).ok()?;
+        let loaded = Store::at(directory).load(Which::Latest, &mut |_| ()).ok()?;
         let text = String::from_utf8(loaded.files["model"].clone()).expect("text");
         let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().expect("a number")).collect();
         Some(Trained { step: loaded.step, epoch: loaded.epoch, weights: numbers[0] })

@@ -23,7 +23,7 @@ impl World {
     pub(super) fn announce_end(&mut self, who: usize) {
         let process = &mut self.processes[who];
         process.requests += 1;
-        let (id, session) = (process.requests, process.shared.state().session);
+        let (id, session) = (process.requests, process.shared.state.lock().session);
         process.stage = Stage::Closing { request: id, session, since: None };
         let generation = process.placement().map_or(0, |it| it.generation);
         let key = format!("{generation}/complete");
@@ -48,7 +48,7 @@ impl World {
         let is_late = since.is_some_and(|since| self.now >= since + COLLECTIVE);
         let process = &mut self.processes[who];
         let is_answered = process.answers.contains(&request);
-        let is_up = matches!(process.link, Link::Up { .. }) && process.shared.state().session == session;
+        let is_up = matches!(process.link, Link::Up { .. }) && process.shared.state.lock().session == session;
         let state = process.state;
         let is_first = self.is_first(who);
         let generation = self.processes[who].placement().map_or(0, |it| it.generation);

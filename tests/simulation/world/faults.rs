@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use super::member::{Link, Outcome, Process};
 use super::{Event, LIMIT, LOST, World};
-use crate::launch::rendezvous::bulletin::{Event as Told, Progress};
 use crate::launch::rendezvous::member_state::MemberState;
+use crate::launch::rendezvous::membership::{Event as Told, Progress};
 use crate::launch::rendezvous::wire::FromMember;
 use crate::random::Random;
 
@@ -80,7 +80,7 @@ pub struct Plan {
     gap: RangeInclusive<u64>,
     calm: u64,
     /// How many addresses the rendezvous has, and the rates of their clocks, in thousandths.
-    pub seats: usize,
+    pub addresses: usize,
     pub rates: Vec<u64>,
     /// Whether an operator starts members once the faults have ended.
     is_attended: bool,
@@ -96,13 +96,13 @@ impl Plan {
         let gap = random.within(300..=8_000);
         // Of its own, so that histories with one address stay what they were.
         let mut chance = Random::new(crate::random::mix(seed ^ 0x5ea7));
-        let seats = if chance.once_in(2) { 3 } else { 1 };
-        if seats > 1 {
+        let addresses = if chance.once_in(2) { 3 } else { 1 };
+        if addresses > 1 {
             kinds.extend(OF_SEVERAL.into_iter().filter(|_| chance.once_in(2)));
         }
         let hangs = chance.once_in(3);
         kinds.extend(hangs.then_some(Fault::Hang));
-        let rates = (0..seats).map(|_| if seats > 1 { chance.within(950..=1_050) } else { 1_000 }).collect();
+        let rates = (0..addresses).map(|_| if addresses > 1 { chance.within(950..=1_050) } else { 1_000 }).collect();
         Self {
             world,
             min,
@@ -118,7 +118,7 @@ impl Plan {
             kinds,
             gap: 20..=gap,
             calm: random.within(5_000..=60_000),
-            seats,
+            addresses,
             rates,
             is_attended: !random.once_in(8),
         }
@@ -149,7 +149,7 @@ impl Plan {
             kinds: Vec::new(),
             gap: 1..=1,
             calm: u64::MAX,
-            seats: 1,
+            addresses: 1,
             rates: vec![1_000],
             is_attended: false,
         }
@@ -159,7 +159,7 @@ impl Plan {
 impl World {
     pub fn open(&mut self) {
         self.say(|| format!("{:?}", self.plan));
-        (0..self.plan.seats).for_each(|at| self.start_service(at, 1));
+        (0..self.plan.addresses).for_each(|at| self.start_service(at, 1));
         for _ in 0..self.plan.members {
             self.join();
         }
@@ -207,7 +207,7 @@ impl World {
     pub(super) fn suffer(&mut self, fault: Fault) {
         self.next_fault();
         let living = self.living();
-        let at = if self.plan.seats > 1 { self.random.within(0..=2) as usize } else { 0 };
+        let at = if self.plan.addresses > 1 { self.random.within(0..=2) as usize } else { 0 };
         match fault {
             Fault::Join if living.len() < 8 => self.join(),
             Fault::ServiceDies | Fault::ServiceVanishes if self.services[at].is_up => {
@@ -346,7 +346,7 @@ impl World {
     /// The operator starts members until the run is complete.
     pub(super) fn operate(&mut self) {
         if self.plan.is_attended && !self.is_complete() {
-            let staying = |who: &usize| !self.processes[*who].shared.state().own.draining;
+            let staying = |who: &usize| !self.processes[*who].shared.state.lock().own.draining;
             let missing = self.plan.min.saturating_sub(self.living().iter().filter(|who| staying(who)).count());
             (0..missing).for_each(|_| self.join());
             self.after(5_000, Event::Operator);

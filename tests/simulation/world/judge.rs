@@ -6,8 +6,10 @@ use std::path::Path;
 use super::World;
 use super::engine::{Contribution, Key};
 use super::member::{Outcome, Process, Stage, Trained};
-use crate::launch::rendezvous::bulletin::{Bulletin, Event, MemberStatus, Phase, Placement, SessionId, StateVersion};
 use crate::launch::rendezvous::clock::Instant;
+use crate::launch::rendezvous::membership::{
+    Event, MemberStatus, MembershipView, Phase, Placement, SessionId, StateVersion,
+};
 use crate::random::mix;
 
 /// Changes of generation that the last faults may cause when they have ended.
@@ -106,7 +108,7 @@ impl Judge {
 }
 
 fn has_lease(process: &Process) -> bool {
-    process.shared.state().leased_until.is_some_and(|until| Instant::now() < until)
+    process.shared.state.lock().leased_until.is_some_and(|until| Instant::now() < until)
 }
 
 /// The weights after one more step, to which each of the `replicas` has given its samples.
@@ -116,51 +118,51 @@ fn chain(weights: u64, step: usize, replicas: usize) -> u64 {
 
 impl World {
     /// The promises of an announcement.
-    pub(super) fn judge_bulletin(&mut self, bulletin: &Bulletin) {
+    pub(super) fn judge_view(&mut self, view: &MembershipView) {
         let judge = &mut self.judge;
-        assert!(!bulletin.why.contains('\n') && bulletin.why.len() < 3000);
-        assert!(bulletin.generation >= judge.latest, "numbers grow: {bulletin:?}");
-        let is_new = bulletin.generation > judge.latest;
-        judge.latest = bulletin.generation;
+        assert!(!view.why.contains('\n') && view.why.len() < 3000);
+        assert!(view.generation >= judge.latest, "numbers grow: {view:?}");
+        let is_new = view.generation > judge.latest;
+        judge.latest = view.generation;
         let is_last = std::mem::take(&mut judge.must_end);
-        assert!(!is_last || bulletin.phase == Phase::Ending, "a generation with a leaver ends at once: {bulletin:?}");
-        let leaving = bulletin.members.iter().filter(|it| it.draining).map(|it| it.id).collect();
-        let forgotten = bulletin.members.iter().find(|it| !it.draining && judge.leaving.contains(&it.id));
-        assert!(forgotten.is_none(), "whoever was asked to leave leaves: {bulletin:?}");
+        assert!(!is_last || view.phase == Phase::Ending, "a generation with a leaver ends at once: {view:?}");
+        let leaving = view.members.iter().filter(|it| it.draining).map(|it| it.id).collect();
+        let forgotten = view.members.iter().find(|it| !it.draining && judge.leaving.contains(&it.id));
+        assert!(forgotten.is_none(), "whoever was asked to leave leaves: {view:?}");
         judge.leaving = leaving;
-        let is_adopted = bulletin.why.contains("restarted");
-        if bulletin.phase == Phase::Running && is_new && !is_adopted {
-            self.judge_beginning(bulletin);
+        let is_adopted = view.why.contains("restarted");
+        if view.phase == Phase::Running && is_new && !is_adopted {
+            self.judge_beginning(view);
         }
-        self.judge_causes(bulletin);
+        self.judge_causes(view);
     }
 
-    fn judge_beginning(&mut self, bulletin: &Bulletin) {
-        let placement = bulletin.placement();
+    fn judge_beginning(&mut self, view: &MembershipView) {
+        let placement = view.placement();
         assert!(placement.covers(self.judge.world), "each replica once: {placement:?}");
         if self.is_calm {
             let first = *self.judge.calm_generation.get_or_insert(placement.generation);
-            assert!(placement.generation < first + CHANGES, "nothing changes without a cause: {}", bulletin.why);
+            assert!(placement.generation < first + CHANGES, "nothing changes without a cause: {}", view.why);
         }
         let held: BTreeMap<_, _> = self.judge.told.values().copied().collect();
         for block in &placement.blocks {
             assert!(block.devices > 0 && block.replicas.len() >= block.devices, "{placement:?}");
             let holds = held.get(&block.id).copied().flatten();
-            assert!(holds.is_some(), "{} is lost or not ready: {bulletin:?}", block.id);
-            let heard = self.processes[block.id as usize - 1].shared.state().own.latest_generation;
+            assert!(holds.is_some(), "{} is lost or not ready: {view:?}", block.id);
+            let heard = self.processes[block.id as usize - 1].shared.state.lock().own.latest_generation;
             let entered = self.processes[block.id as usize - 1].holds.generation;
-            assert!(heard.max(entered) < bulletin.generation, "{} heard of {heard} before: {bulletin:?}", block.id);
+            assert!(heard.max(entered) < view.generation, "{} heard of {heard} before: {view:?}", block.id);
         }
-        let there = |id: &u64| bulletin.members.iter().any(|entry| entry.id == *id);
+        let there = |id: &u64| view.members.iter().any(|entry| entry.id == *id);
         let newest = held.iter().filter(|(id, _)| there(id)).filter_map(|(_, holds)| *holds).max();
         let part = |id: &u64| placement.rank(*id).is_some();
         let ours = held.iter().filter(|(id, _)| part(id)).filter_map(|(_, holds)| *holds).max();
         let drains = |it: &&MemberStatus| it.draining && part(&it.id);
-        if let Some(leaver) = bulletin.members.iter().find(drains) {
-            assert_eq!(held[&leaver.id], newest, "a leaver takes part: {bulletin:?}");
+        if let Some(leaver) = view.members.iter().find(drains) {
+            assert_eq!(held[&leaver.id], newest, "a leaver takes part: {view:?}");
             self.judge.must_end = true;
         }
-        assert_eq!(ours, newest, "the newest state is in the generation: {bulletin:?}");
+        assert_eq!(ours, newest, "the newest state is in the generation: {view:?}");
     }
 
     /// One number belongs to one placement, unless all who knew of another one are gone, or silent for so long that they
@@ -230,7 +232,7 @@ impl World {
         // Those who stay away from an elected leader may have computed under later numbers, as long as they do no more.
         let lives = |id: &u64| {
             let other = &self.processes[*id as usize - 1];
-            !other.is_over() && (self.plan.seats == 1 || has_lease(other))
+            !other.is_over() && (self.plan.addresses == 1 || has_lease(other))
         };
         let later = self.judge.committed.range(generation + 1..).find(|(_, who)| who.iter().any(lives));
         assert!(later.is_none(), "{id} commits step {} in generation {generation}, after {later:?}", state.step);

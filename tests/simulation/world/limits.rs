@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::member::{Link, Stage};
 use super::{LIMIT, LOST, World};
-use crate::launch::rendezvous::bulletin::{Bulletin, Phase};
+use crate::launch::rendezvous::membership::{MembershipView, Phase};
 use crate::launch::rendezvous::placement::Block;
 use crate::launch::rendezvous::roster::Roster;
 use crate::launch::rendezvous::wire::FromService;
@@ -21,13 +21,13 @@ pub fn reserves(roster: &Roster) -> usize {
 
 impl World {
     /// Nobody is lost for silence, or for being late, who was well.
-    pub(super) fn judge_causes(&mut self, bulletin: &Bulletin) {
-        if !self.judge.whys.insert(bulletin.why.clone()) {
+    pub(super) fn judge_causes(&mut self, view: &MembershipView) {
+        if !self.judge.whys.insert(view.why.clone()) {
             return;
         }
         let is_slow = |cause: &str| cause.contains("did not get ready");
         let is_judged = |cause: &&str| cause.contains("no sign of life") || is_slow(cause);
-        for cause in bulletin.why.split("; ").filter(is_judged) {
+        for cause in view.why.split("; ").filter(is_judged) {
             if !self.judge.whys.insert(cause.into()) {
                 continue;
             }
@@ -39,7 +39,10 @@ impl World {
             let is_paused = (is_slow(cause) || !wakes) && self.is_paused(limit);
             let is_excused =
                 is_paused || self.is_excused(id, limit) || hangs.is_some_and(|until| until + LOST + limit > self.now);
-            assert!(is_excused || process.is_over() || process.shared.state().session == 0, "{id} was well: {cause}");
+            assert!(
+                is_excused || process.is_over() || process.shared.state.lock().session == 0,
+                "{id} was well: {cause}"
+            );
         }
     }
 
@@ -58,7 +61,7 @@ impl World {
     pub(super) fn judge_waiting(&self, at: usize) {
         let Some(roster) = self.services[at].roster.as_ref().filter(|it| it.ended.is_none()) else { return };
         let announced = match &self.services[at].latest {
-            Some(FromService::Bulletin(latest)) => (latest.generation, latest.phase),
+            Some(FromService::View(latest)) => (latest.generation, latest.phase),
             _ => (0, Phase::Waiting),
         };
         assert_eq!(announced, (roster.placement.generation, roster.phase), "every change is announced");
@@ -79,7 +82,7 @@ impl World {
 
     /// Whoever wants to leave waits for no service that is away, but for its own disk.
     pub(super) fn judge_leaver(&self, who: usize) {
-        let state = self.processes[who].shared.state();
+        let state = self.processes[who].shared.state.lock();
         let Some((asked, away)) = state.leave_requested.zip(state.disconnected_since) else { return };
         let waits = asked.max(away).elapsed() > Duration::from_millis(LIMIT);
         // Before it has joined, a signal just ends it.
@@ -96,7 +99,7 @@ impl World {
     pub(super) fn judge_dismissal(&self, link: usize) {
         let process = &self.processes[self.connections[link].who];
         let is_there = matches!(process.link, Link::Up { link: current, .. } if current == link);
-        let state = process.shared.state();
+        let state = process.shared.state.lock();
         let must_return = state.is_known && !state.own.draining && is_there && !process.is_over();
         let is_excused = self.is_paused(0) || self.is_excused(process.id, 0);
         assert!(!must_return || is_excused, "{} does not join again", process.id);

@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, VecDeque};
 use super::engine::Key;
 use super::{ELASTIC, Event, World};
 use crate::checkpoint::Store;
-use crate::launch::rendezvous::bulletin::{Placement, ProcessInfo, Ready, StateVersion};
 use crate::launch::rendezvous::clock::Instant;
 use crate::launch::rendezvous::member_state::{Attempt, End, Instruction, MemberState};
+use crate::launch::rendezvous::membership::{Placement, ProcessInfo, Ready, StateVersion};
 use crate::launch::rendezvous::shared_state::SharedState;
 use crate::launch::rendezvous::wire::FromMember;
 
@@ -139,13 +139,13 @@ impl Process {
 
     /// Whether it has committed a step in `generation`.
     pub fn is_training(&self, generation: u64) -> bool {
-        let is_there = self.shared.state().own.computing.as_ref().is_some_and(|it| it.generation == generation);
+        let is_there = self.shared.state.lock().own.computing.as_ref().is_some_and(|it| it.generation == generation);
         is_there && self.generation == generation && !self.is_first_step
     }
 
     /// The generation it computes in, as it knows.
     pub fn placement(&self) -> Option<Placement> {
-        self.shared.state().own.computing.clone()
+        self.shared.state.lock().own.computing.clone()
     }
 }
 
@@ -209,7 +209,7 @@ impl World {
     /// Leaves the others with these words, and ends.
     pub(super) fn leave(&mut self, who: usize, failed: Option<String>, outcome: Outcome) {
         let process = &mut self.processes[who];
-        let progress = process.shared.state().progress.clone();
+        let progress = process.shared.state.lock().progress.clone();
         process.shared.end(End::Left);
         self.command(who, FromMember::Leave(progress, failed));
         self.end(who, outcome);
@@ -253,12 +253,12 @@ impl World {
     /// What a wait of its thread for `find` would return now.
     pub(super) fn wait<T>(&self, who: usize, find: impl Fn(&MemberState) -> Option<T>) -> Option<Result<T, String>> {
         let shared = &self.processes[who].shared;
-        let mut state = shared.state();
+        let mut state = shared.state.lock();
         shared.look(&mut state, find).map(|found| found.map_err(|error| error.to_string()))
     }
 
     pub(super) fn is_disturbed(&self, who: usize) -> bool {
-        self.processes[who].shared.state().end_reason().is_some()
+        self.processes[who].shared.state.lock().end_reason().is_some()
     }
 
     pub(super) fn follow(&mut self, who: usize, left: u64, is_saved: bool) {
@@ -270,7 +270,7 @@ impl World {
                 }
                 self.leave(who, Some(why.clone()), Outcome::Lost(why));
             }
-            Some(Ok(Instruction::Enter(bulletin))) => self.enter(who, &bulletin),
+            Some(Ok(Instruction::Enter(view))) => self.enter(who, &view),
             Some(Ok(Instruction::Missed(generation))) => {
                 self.processes[who].stage = Stage::Next { left: generation, is_saved };
                 self.report(who, generation, None);
@@ -283,7 +283,7 @@ impl World {
                 }
             }
             Some(Ok(Instruction::Leave)) => {
-                self.processes[who].shared.state().end = Some(End::Left);
+                self.processes[who].shared.state.lock().end = Some(End::Left);
                 self.leave(who, None, Outcome::Left);
             }
             Some(Ok(Instruction::Finish)) => self.leave(who, None, Outcome::Late),
@@ -309,7 +309,7 @@ impl World {
             let version = |state: Trained| StateVersion { generation, step: state.step as u64 };
             process.holds = process.state.map(version).unwrap_or_default();
         }
-        let left = process.shared.state().stop_computing(process.holds, process.devices);
+        let left = process.shared.state.lock().stop_computing(process.holds, process.devices);
         process.turn += 1;
         process.stage = Stage::Next { left, is_saved: false };
         self.report(who, left, failure);
@@ -330,7 +330,7 @@ impl World {
         let generation = self.processes[who].placement().map_or(0, |it| it.generation);
         self.say(|| format!("process {} fails in generation {generation}: {symptom}", self.processes[who].id));
         self.close_engine(who);
-        let progress = self.processes[who].shared.state().progress.clone();
+        let progress = self.processes[who].shared.state.lock().progress.clone();
         self.command(who, FromMember::Trouble(progress, generation, symptom.into()));
         self.settle(who);
     }

@@ -1,13 +1,14 @@
 //! A whole elastic run in virtual time: one queue of events, one source of chance, the real policy and the real state
 //! of members in the middle.
 //!
-//! `network` carries messages, `service` is a process that holds the roster, `seats` elects one of several, `session` and
+//! `network` carries messages, `service` is a process that holds the roster, `election` elects one of several, `session` and
 //! `member` are the two threads of a process of the run (`training`, `ending` and `ahead` parts of the second), `engine`
 //! is the model of its collectives, `disk` its directory, `faults` what goes wrong, `judge` knows what must hold at every
 //! event, and `limits` how long what may take.
 
 mod ahead;
 mod disk;
+mod election;
 mod ending;
 mod engine;
 mod faults;
@@ -15,7 +16,6 @@ mod judge;
 mod limits;
 mod member;
 mod network;
-mod seats;
 mod service;
 mod session;
 mod training;
@@ -31,9 +31,9 @@ use member::Process;
 use network::{Connection, Parcel};
 use service::Service;
 
-use super::bulletin::Rules;
+use super::election::Vote;
 use super::member_state::Attempt;
-use super::seats::Vote;
+use super::membership::Rules;
 use super::{Terms, clock};
 use crate::random::Random;
 
@@ -81,8 +81,8 @@ enum Event {
         service: u64,
     },
     /// A claim reaches the service at an address, and its answer the claimant.
-    Claim(seats::Claim),
-    Vote(seats::Claim, Option<Vote>),
+    Claim(election::Claim),
+    Vote(election::Claim, Option<Vote>),
     /// A member: dials, has sent its introduction, stops waiting for an answer, sends a heartbeat.
     Dial {
         who: usize,
@@ -164,7 +164,7 @@ impl World {
         clock::set(0);
         let random = Random::new(seed);
         let start = std::time::Instant::now();
-        let services = (0..plan.seats).map(|_| Service::default()).collect();
+        let services = (0..plan.addresses).map(|_| Service::default()).collect();
         let judge = Judge::new(plan.world, plan.steps * plan.epochs.min(1_000));
         Self {
             now: 0,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::limits::reserves;
 use super::network::Parcel;
 use super::{Event, World};
-use crate::launch::rendezvous::bulletin::{Action, Bulletin, Event as Told, SessionId};
+use crate::launch::rendezvous::election::Voter;
+use crate::launch::rendezvous::membership::{Action, Event as Told, MembershipView, SessionId};
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::roster::Roster;
-use crate::launch::rendezvous::seats::Seat;
 use crate::launch::rendezvous::wire::{FromMember, FromService};
 
 const TICK: u64 = 250;
@@ -29,7 +29,7 @@ pub struct Service {
     pub is_lost: bool,
     pub roster: Option<Roster>,
     /// If there are several.
-    pub seat: Option<Seat>,
+    pub voter: Option<Voter>,
     pub leads_since: Option<std::time::Instant>,
     pub tenure: u64,
     /// The latest generation that a leader told.
@@ -51,8 +51,8 @@ impl World {
         self.tenures += 1;
         let tenure = self.tenures;
         self.services[at] = Service { number, is_up: true, cut, tenure, ..Service::default() };
-        if self.plan.seats > 1 {
-            self.services[at].seat = Some(self.new_seat(at));
+        if self.plan.addresses > 1 {
+            self.services[at].voter = Some(self.new_voter(at));
         } else {
             self.judge.service_restarted();
         }
@@ -83,7 +83,7 @@ impl World {
     /// What a leader knows of its run ends with its lease.
     fn follow_election(&mut self, at: usize) {
         let now = self.instant(at);
-        let since = self.services[at].seat.as_ref().and_then(|seat| seat.leads(now)).map(|(since, _)| since);
+        let since = self.services[at].voter.as_ref().and_then(|voter| voter.leads(now)).map(|(since, _)| since);
         if self.services[at].leads_since == since {
             return;
         }
@@ -109,10 +109,10 @@ impl World {
     fn validity(&mut self, link: usize) -> Option<Duration> {
         let at = self.connections[link].at;
         self.follow_election(at);
-        let Some(seat) = &self.services[at].seat else { return Some(Duration::MAX) };
+        let Some(voter) = &self.services[at].voter else { return Some(Duration::MAX) };
         let now = self.instant(at);
         let is_present = self.connections[link].session.is_none_or(|it| it > self.services[at].past_sessions);
-        seat.leads(now).filter(|_| is_present).map(|(_, until)| until - now)
+        voter.leads(now).filter(|_| is_present).map(|(_, until)| until - now)
     }
 
     pub(super) fn reach_service(&mut self, link: usize, parcel: Parcel) {
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    fn admit(&mut self, link: usize, info: crate::launch::rendezvous::bulletin::ProcessInfo) {
+    fn admit(&mut self, link: usize, info: crate::launch::rendezvous::membership::ProcessInfo) {
         let at = self.connections[link].at;
         let (rules, now) = (self.rules(), self.instant(at));
         let service = &mut self.services[at];
@@ -173,7 +173,7 @@ impl World {
             Err(refusal) => {
                 self.connections[link].session = None;
                 let roster = self.services[at].roster.as_ref().expect("it refused");
-                let last = FromService::Bulletin(roster.bulletin());
+                let last = FromService::View(roster.view());
                 let is_complete = roster.is_complete_for(&refusal);
                 self.answer(link, if is_complete { last } else { FromService::Refusal(refusal) });
             }
@@ -208,10 +208,10 @@ impl World {
             match action {
                 Action::Refuse(refusal) => answer = Err(refusal),
                 Action::Welcome => {}
-                Action::Announce(bulletin) => {
-                    self.say(|| announcement(&bulletin));
-                    self.judge_bulletin(&bulletin);
-                    self.services[at].latest = Some(FromService::Bulletin(bulletin));
+                Action::Announce(view) => {
+                    self.say(|| announcement(&view));
+                    self.judge_view(&view);
+                    self.services[at].latest = Some(FromService::View(view));
                     self.announce(at);
                 }
                 Action::Decide(verdict) => {
@@ -278,12 +278,12 @@ impl World {
 
 use super::network::Connection;
 
-fn announcement(bulletin: &Bulletin) -> String {
-    let Bulletin { generation, phase, why, members, pending } = bulletin;
-    let member = |it: &crate::launch::rendezvous::bulletin::MemberStatus| {
+fn announcement(view: &MembershipView) -> String {
+    let MembershipView { generation, phase, why, members, pending } = view;
+    let member = |it: &crate::launch::rendezvous::membership::MemberStatus| {
         format!("{}{}={:?}", it.id, if it.draining { "-" } else { "" }, it.replicas)
     };
     let members: Vec<_> = members.iter().map(member).collect();
     let pending = pending.as_ref().map(|it| it.generation);
-    format!("bulletin: generation {generation} {phase:?} [{}] pending {pending:?}: {why}", members.join(" "))
+    format!("view: generation {generation} {phase:?} [{}] pending {pending:?}: {why}", members.join(" "))
 }

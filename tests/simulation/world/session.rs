@@ -18,7 +18,7 @@ impl World {
         if process.is_over() || process.shared.is_over() || !matches!(process.link, Link::Down) {
             return;
         }
-        let info = process.shared.state().own.clone();
+        let info = process.shared.state.lock().own.clone();
         let at = process.address;
         let cut = self.cut(who, at);
         let link = self.connect(who);
@@ -29,8 +29,8 @@ impl World {
             self.vanish(link, true);
             return self.after(delay, Event::Unanswered { who, link });
         }
-        let is_elected = self.plan.seats > 1;
-        let rounds = self.processes[who].attempts / self.plan.seats;
+        let is_elected = self.plan.addresses > 1;
+        let rounds = self.processes[who].attempts / self.plan.addresses;
         let limit = if is_elected { HANDSHAKE.min(FIRST_HANDSHAKE << rounds.min(4)) } else { HANDSHAKE };
         self.after(limit, Event::Unanswered { who, link });
         let ready = cut.max(self.services[at].wakes);
@@ -48,7 +48,7 @@ impl World {
         if process.is_over() || !matches!(process.link, Link::Dialing { link: current, .. } if current == link) {
             return;
         }
-        process.shared.state().is_introduced = true;
+        process.shared.state.lock().is_introduced = true;
         process.is_patient = true;
         self.send(link, true, Parcel::Introduction(info));
         self.after(LOST, Event::Unanswered { who, link });
@@ -72,7 +72,7 @@ impl World {
     fn fail_to_meet(&mut self, who: usize, why: &str) {
         let process = &mut self.processes[who];
         (process.link, process.is_patient) = (Link::Down, false);
-        (process.address, process.attempts) = ((process.address + 1) % self.plan.seats, process.attempts + 1);
+        (process.address, process.attempts) = ((process.address + 1) % self.plan.addresses, process.attempts + 1);
         process.shared.change(|state| (state.failure, state.is_introduced) = ((why.into(), false), false));
         self.after(RETRY, Event::Dial { who });
         self.look(who);
@@ -154,7 +154,7 @@ impl World {
         if *current != link || process.outcome.is_some() {
             return;
         }
-        let silence = if self.plan.seats > 1 { LOST * 2 / 3 } else { LOST };
+        let silence = if self.plan.addresses > 1 { LOST * 2 / 3 } else { LOST };
         if *unanswered > silence / BEAT {
             self.close(link, false);
             return self.session_lost(link, "no sign of life");

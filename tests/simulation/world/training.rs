@@ -3,12 +3,12 @@
 use super::engine::{Contribution, Key, Kind};
 use super::member::{Held, Outcome, Stage, Trained};
 use super::{Event, World};
-use crate::launch::rendezvous::bulletin::{Bulletin, StateVersion};
+use crate::launch::rendezvous::membership::{MembershipView, StateVersion};
 
 impl World {
-    pub(super) fn enter(&mut self, who: usize, bulletin: &Bulletin) {
-        let placement = bulletin.placement();
-        self.processes[who].shared.state().own.computing = Some(placement.clone());
+    pub(super) fn enter(&mut self, who: usize, view: &MembershipView) {
+        let placement = view.placement();
+        self.processes[who].shared.state.lock().own.computing = Some(placement.clone());
         assert!(placement.rank(self.processes[who].id).is_some(), "who enters has a part");
         let engine = self.engine(&placement);
         self.processes[who].engine = Some(engine);
@@ -44,7 +44,7 @@ impl World {
             return self.part(who, Some("device 0 failed".into()));
         }
         let process = &self.processes[who];
-        let ends = process.shared.state().is_ending();
+        let ends = process.shared.state.lock().is_ending();
         let (held, state) = (self.held(who), process.state);
         self.processes[who].stage = Stage::In(key);
         self.meet(who, key, Contribution { held, state, ends });
@@ -170,7 +170,7 @@ impl World {
         let process = &mut self.processes[who];
         process.is_first_step = false;
         let state = process.state.expect("it was committed");
-        process.shared.state().progress.step = state.step as u64;
+        process.shared.state.lock().progress.step = state.step as u64;
         if state.step.is_multiple_of(self.plan.every) { self.save(who, ends) } else { self.go_on(who, ends) }
     }
 

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{Arrivals, Member, Roster};
 use crate::launch::rendezvous::MOST_MEMBERS;
-use crate::launch::rendezvous::bulletin::{Phase, Placement, ProcessInfo, Ready, SessionId};
 use crate::launch::rendezvous::eligibility;
+use crate::launch::rendezvous::membership::{Phase, Placement, ProcessInfo, Ready, SessionId};
 use crate::launch::rendezvous::refusal::Refusal;
 
 impl Roster {

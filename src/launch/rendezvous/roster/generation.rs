@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{Member, Roster};
-use crate::launch::rendezvous::bulletin::{Action, Phase, Placement, SessionId, lease};
+use crate::launch::rendezvous::membership::{Action, Phase, Placement, SessionId, lease};
 use crate::launch::rendezvous::placement::{Candidate, fit};
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence;

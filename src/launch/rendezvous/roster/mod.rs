@@ -19,11 +19,11 @@ use pending::PendingGeneration;
 use strict::Evidence;
 
 use super::LATE_BEATS;
-use crate::launch::rendezvous::bulletin::{
-    Action, Bulletin, Event, MemberStatus, Phase, Placement, ProcessInfo, Progress, Rules, SessionId,
-};
 use crate::launch::rendezvous::change_causes::ChangeCauses;
 use crate::launch::rendezvous::eligibility;
+use crate::launch::rendezvous::membership::{
+    Action, Event, MemberStatus, MembershipView, Phase, Placement, ProcessInfo, Progress, Rules, SessionId,
+};
 use crate::launch::rendezvous::placement::Candidate;
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence;
@@ -123,7 +123,7 @@ impl Roster {
         }
     }
 
-    /// The same for a service that leads `since` then, and has heard of `generation`; see [`seats`](super::seats).
+    /// The same for a service that leads `since` then, and has heard of `generation`; see [`election`](super::election).
     pub fn elected(self, since: Instant, generation: u64) -> Self {
         Self { created: since, is_elected: true, greatest: generation.min(eligibility::GREATEST_GENERATION), ..self }
     }
@@ -143,25 +143,25 @@ impl Roster {
             _ => {}
         }
         if self.is_complete() && std::mem::take(&mut self.changed) {
-            actions.push(Action::Announce(self.bulletin()));
+            actions.push(Action::Announce(self.view()));
         }
         while self.ended.is_none() {
             actions.extend(self.advance(now));
             if self.ended.is_some() || !std::mem::take(&mut self.changed) {
                 break;
             }
-            actions.push(Action::Announce(self.bulletin()));
+            actions.push(Action::Announce(self.view()));
         }
         actions
     }
 
     /// The state of the job for its members.
-    pub fn bulletin(&self) -> Bulletin {
+    pub fn view(&self) -> MembershipView {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_key(|member| member.rank.unwrap_or(usize::MAX));
         let gathers = self.rules.strict && self.phase == Phase::Waiting;
         let shortage = if gathers { Some(self.missing_ranks()) } else { self.short_since.map(|_| self.shortage()) };
-        Bulletin {
+        MembershipView {
             generation: self.placement.generation,
             phase: self.phase,
             why: self.causes.line(shortage),

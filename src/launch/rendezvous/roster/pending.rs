@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::generation::{as_candidates, elapsed, joined};
 use super::{Member, Roster};
-use crate::launch::rendezvous::bulletin::{Phase, Placement, SessionId};
+use crate::launch::rendezvous::membership::{Phase, Placement, SessionId};
 use crate::launch::rendezvous::placement::{Block, Candidate, fit, place};
 use crate::launch::rendezvous::sentence;
 

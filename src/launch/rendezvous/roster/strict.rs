@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::generation::elapsed;
 use super::{Member, Roster};
 use crate::launch::rendezvous::LATE_BEATS;
-use crate::launch::rendezvous::bulletin::{Event, Phase, Placement, ProcessInfo, SessionId};
+use crate::launch::rendezvous::membership::{Event, Phase, Placement, ProcessInfo, SessionId};
 use crate::launch::rendezvous::placement::Block;
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence::{line, place, ranks, span};

@@ -20,7 +20,7 @@ const FEWEST: usize = 8;
 const MOST: usize = 1024;
 
 /// A batch of images, and the way over it.
-pub(super) struct Map<R: CubeRuntime> {
+pub(super) struct RowLayout<R: CubeRuntime> {
     pub(super) client: ComputeClient<R>,
     device: R::Device,
     shape: [usize; 4],
@@ -32,7 +32,7 @@ pub(super) struct Map<R: CubeRuntime> {
     pub(super) vector: usize,
 }
 
-impl<R: CubeRuntime> Map<R> {
+impl<R: CubeRuntime> RowLayout<R> {
     /// `x` is `[batch, channels, height, width]`.
     pub(super) fn of(x: &CubeTensor<R>) -> Self {
         let shape: [usize; 4] = x.shape().dims();

@@ -1,31 +1,31 @@
 //! Which address of an elastic run with several holds its rendezvous: an election by leases.
 //!
-//! Each address is a **seat**, held by one process on its machine. A candidate claims the seats; the one that a majority
-//! of them has granted **leads** for as long as these grants last, and renews them. Time and answers go in, claims go
-//! out: no network, no clock, nothing on a disk.
+//! At each address one process is a **voter** and a candidate. A candidate claims the votes; the one to which a majority
+//! has granted them **leads** for as long as these grants last, and renews them. Time and answers go in, claims go out: no
+//! network, no clock, nothing on a disk.
 //!
 //! Why there is never a second leader, and never a member that computes for an earlier one:
 //!
-//! - A seat grants itself to one candidate at a time, for a lease from when it got the claim. A seat that has just been
-//!   started may have forgotten a grant, so it grants nothing for one lease.
+//! - A voter grants its vote to one candidate at a time, for a lease from when it got the claim. A voter that has just
+//!   been started may have forgotten a grant, so it grants nothing for one lease.
 //! - A candidate counts four fifths of a lease from when it *sent* the claim, so for it a grant is over before it is for
-//!   the seat, although messages are late and clocks run at rates that differ by up to a fifth.
-//! - Two majorities share a seat. So the grants of the next leader begin after those of the one before have ended.
+//!   the voter, although messages are late and clocks run at rates that differ by up to a fifth.
+//! - Two majorities share a voter. So the grants of the next leader begin after those of the one before have ended.
 //! - The answer to a heartbeat says how long the leader's grants last, and no member updates its state for longer (see
 //!   [`client`](super::Client)). So the leases of all members are over as well: a leader that was stopped or cut off, its
-//!   late bulletins and the members on its side of a split network cannot do a step beside the next leader's.
+//!   late views and the members on its side of a split network cannot do a step beside the next leader's.
 //!
 //! What a new leader does not know it learns from the members, as a restarted service does. Claims of a leader carry the
 //! number of its generation, so that members that were away for long do not pass for its.
 //!
-//! Candidates claim the seats in the order of the addresses and stop at one that another candidate has, so that they
-//! contend at the first seat that answers. One that got too few lets its grants run out, each for another time.
+//! Candidates claim the votes in the order of the addresses and stop at one that another candidate has, so that they
+//! contend at the first voter that answers. One that got too few lets its grants run out, each for another time.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The answer of a seat to a claim.
+/// The answer of a voter to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vote {
     Granted,
@@ -39,26 +39,27 @@ pub fn lease(lost_after: Duration) -> Duration {
     lost_after / 3
 }
 
+/// A process at one of the addresses, which is a candidate, too.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Voter {
     pub candidate: u64,
     /// How long a grant lasts.
     pub lease: Duration,
     started: Instant,
-    /// Who has this seat, and until when.
+    /// Who has the vote of this process, and until when.
     granted: Option<(u64, Instant)>,
     /// Of each address: when the last claim was sent, and the last one that was granted.
     sent: Vec<Option<Instant>>,
     won: Vec<Option<Instant>>,
     leads_since: Option<Instant>,
-    /// While it does not lead: the address whose answer it needs next, whether a seat was young, and when it goes on.
+    /// While it does not lead: the address whose answer it needs next, whether a voter was young, and when it goes on.
     next: usize,
     met_young: bool,
     rests_until: Instant,
 }
 
-impl Seat {
-    /// A seat that was started now, one of `count`.
+impl Voter {
+    /// A voter that was started now, one of `count`.
     pub fn new(candidate: u64, count: usize, lease: Duration, now: Instant) -> Self {
         let (sent, won) = (vec![None; count], vec![None; count]);
         let (granted, leads_since, next, met_young) = (None, None, 0, false);
@@ -81,7 +82,7 @@ impl Seat {
         now < self.started + self.lease
     }
 
-    /// Whether another candidate than `candidate` has this seat.
+    /// Whether another candidate than `candidate` has the vote of this process.
     fn is_taken(&self, candidate: u64, now: Instant) -> bool {
         self.granted.is_some_and(|(other, until)| other != candidate && now < until)
     }
@@ -106,7 +107,7 @@ impl Seat {
         let pause = self.pause();
         let is_due = |sent: &Option<Instant>| sent.is_none_or(|sent| now >= sent + pause);
         let claimed: Vec<usize> = if self.leads(now).is_some() {
-            (0..self.sent.len()).filter(|seat| is_due(&self.sent[*seat])).collect()
+            (0..self.sent.len()).filter(|voter| is_due(&self.sent[*voter])).collect()
         } else if now < self.rests_until || self.is_young(now) {
             Vec::new()
         } else if self.is_taken(self.candidate, now) {
@@ -122,15 +123,15 @@ impl Seat {
             }
             self.sent.get(self.next).filter(|sent| sent.is_none()).map(|_| self.next).into_iter().collect()
         };
-        claimed.iter().for_each(|seat| self.sent[*seat] = Some(now));
+        claimed.iter().for_each(|voter| self.sent[*voter] = Some(now));
         claimed
     }
 
-    /// Takes the answer to the claim of `seat` that was sent at `sent`; `None` if it cannot be reached.
-    pub fn answered(&mut self, seat: usize, sent: Instant, vote: Option<Vote>, now: Instant) {
+    /// Takes the answer to the claim to `voter` that was sent at `sent`; `None` if it cannot be reached.
+    pub fn answered(&mut self, voter: usize, sent: Instant, vote: Option<Vote>, now: Instant) {
         let led = self.leads(now).is_some();
         if vote == Some(Vote::Granted) {
-            self.won[seat] = self.won[seat].max(Some(sent));
+            self.won[voter] = self.won[voter].max(Some(sent));
         }
         if led {
             return;
@@ -140,7 +141,7 @@ impl Seat {
         self.leads_since = self.until().filter(|until| is_own && now < *until).map(|_| now);
         if self.leads_since.is_some() {
             self.begin_again();
-        } else if seat == self.next && self.sent[seat] == Some(sent) {
+        } else if voter == self.next && self.sent[voter] == Some(sent) {
             self.met_young |= vote == Some(Vote::Young);
             match vote {
                 Some(Vote::Taken) => self.rest(now),
@@ -149,12 +150,12 @@ impl Seat {
         }
     }
 
-    /// Between two claims of a seat.
+    /// Between two claims to one voter.
     fn pause(&self) -> Duration {
         self.lease / 4
     }
 
-    /// Gives up for now. Grants of other seats run out meanwhile, unless only young seats are missing.
+    /// Gives up for now. Grants of other voters run out meanwhile, unless only young ones are missing.
     fn rest(&mut self, now: Instant) {
         let holds = self.won.iter().flatten().any(|sent| now < *sent + self.lease);
         let time = if holds && !self.met_young { self.lease } else { self.pause() };

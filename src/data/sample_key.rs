@@ -59,7 +59,7 @@ pub enum Purpose {
 
 /// A sample in an epoch of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct SampleKey {
     /// The experiment's seed.
     pub seed: u64,
     /// The epoch, from 0.
@@ -68,7 +68,7 @@ pub struct Key {
     pub sample: u32,
 }
 
-impl Key {
+impl SampleKey {
     /// The key of copy `nth` of the sample in the same epoch (repeated augmentation); copy 0 is the sample itself.
     pub fn copy(self, nth: u32) -> Self {
         if nth == 0 { self } else { Self { seed: absorb(self.seed, nth.into()), ..self } }
@@ -79,7 +79,7 @@ impl Key {
         below(self.hash(purpose), bound)
     }
 
-    /// The `nth` of several numbers in `0..bound` for one purpose, independent of [`Key::draw`].
+    /// The `nth` of several numbers in `0..bound` for one purpose, independent of [`SampleKey::draw`].
     pub fn draw_nth(self, purpose: Purpose, nth: u32, bound: u32) -> u32 {
         below(absorb(self.hash(purpose), nth.into()), bound)
     }
@@ -89,7 +89,7 @@ impl Key {
         (absorb(self.hash(purpose), nth.into()) >> 11) as f64 * (-53_f64).exp2()
     }
 
-    /// All 64 bits behind [`Key::draw`].
+    /// All 64 bits behind [`SampleKey::draw`].
     pub(super) fn hash(self, purpose: Purpose) -> u64 {
         [self.epoch as u64, self.sample.into(), purpose as u64].into_iter().fold(mix(self.seed), absorb)
     }

@@ -22,7 +22,7 @@ pub(super) struct Use {
 /// The needs of one replica.
 struct Stream {
     needs: Box<dyn Iterator<Item = Need> + Send>,
-    /// Announced, and not yet taken by [`Future::advance`].
+    /// PrefetchStream, and not yet taken by [`AccessOrder::advance`].
     queue: VecDeque<(usize, Use)>,
     time: u32,
     /// The epoch announced last, and when it began.
@@ -33,7 +33,7 @@ struct Stream {
 
 /// The needs of all replicas of this process.
 #[derive(Default)]
-pub(super) struct Future {
+pub(super) struct AccessOrder {
     streams: BTreeMap<u64, Stream>,
     opened: u64,
     /// The next two uses of each sample.
@@ -45,7 +45,7 @@ pub(super) struct Future {
     period: u32,
 }
 
-impl Future {
+impl AccessOrder {
     pub(super) fn new(samples: usize, far: bool) -> Self {
         Self { uses: vec![[NEVER; 2]; samples], far, ..Self::default() }
     }

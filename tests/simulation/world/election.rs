@@ -1,7 +1,7 @@
-//! The election between services at several addresses: what `service.rs` does with the real seat.
+//! The election between services at several addresses: what `service.rs` does with the real election.
 
 use super::{Event, LOST, World};
-use crate::launch::rendezvous::seats::{Seat, Vote, lease};
+use crate::launch::rendezvous::election::{Vote, Voter, lease};
 use crate::random::mix;
 
 /// The time limit of a claim.
@@ -21,17 +21,17 @@ pub struct Claim {
 }
 
 impl World {
-    pub(super) fn new_seat(&self, at: usize) -> Seat {
+    pub(super) fn new_voter(&self, at: usize) -> Voter {
         let candidate = mix(self.tenures);
-        Seat::new(candidate, self.plan.seats, lease(std::time::Duration::from_millis(LOST)), self.instant(at))
+        Voter::new(candidate, self.plan.addresses, lease(std::time::Duration::from_millis(LOST)), self.instant(at))
     }
 
     /// The address that leads.
     pub(super) fn leader(&self) -> Option<usize> {
         (0..self.services.len()).find(|at| {
             let service = &self.services[*at];
-            let leads = |seat: &Seat| seat.leads(self.instant(*at)).is_some();
-            service.is_up && service.seat.as_ref().is_none_or(leads)
+            let leads = |voter: &Voter| voter.leads(self.instant(*at)).is_some();
+            service.is_up && service.voter.as_ref().is_none_or(leads)
         })
     }
 
@@ -42,8 +42,8 @@ impl World {
 
     pub(super) fn claim(&mut self, from: usize) {
         let now = self.instant(from);
-        let Some(seat) = &mut self.services[from].seat else { return };
-        let (candidate, due) = (seat.candidate, seat.due(now));
+        let Some(voter) = &mut self.services[from].voter else { return };
+        let (candidate, due) = (voter.candidate, voter.due(now));
         let generation = self.services[from].roster.as_ref().map_or(0, |roster| roster.placement.generation);
         for to in due {
             let (number, limit) = (self.services[from].number, self.now + HANDSHAKE);
@@ -72,7 +72,7 @@ impl World {
         let now = self.instant(claim.to);
         let there = &mut self.services[claim.to];
         there.known = there.known.max(claim.generation);
-        let vote = there.seat.as_mut().filter(|_| there.is_up).map(|seat| seat.vote(claim.candidate, now));
+        let vote = there.voter.as_mut().filter(|_| there.is_up).map(|voter| voter.vote(claim.candidate, now));
         self.say(|| format!("address {} asks {}: {vote:?}", claim.from, claim.to));
         let back = self.passage(claim.to, claim.from);
         let is_heard = vote.is_some() && back < claim.limit;
@@ -83,8 +83,8 @@ impl World {
     pub(super) fn voted(&mut self, claim: Claim, vote: Option<Vote>) {
         let now = self.instant(claim.from);
         let claimant = &mut self.services[claim.from];
-        if let Some(seat) = claimant.seat.as_mut().filter(|_| claimant.is_up && claimant.number == claim.number) {
-            seat.answered(claim.to, claim.sent, vote, now);
+        if let Some(voter) = claimant.voter.as_mut().filter(|_| claimant.is_up && claimant.number == claim.number) {
+            voter.answered(claim.to, claim.sent, vote, now);
             self.claim(claim.from);
         }
     }
@@ -93,7 +93,7 @@ impl World {
     pub(super) fn judge_leaders(&self) {
         let leads = |at: &usize| {
             let service = &self.services[*at];
-            service.is_up && service.seat.as_ref().is_some_and(|seat| seat.leads(self.instant(*at)).is_some())
+            service.is_up && service.voter.as_ref().is_some_and(|voter| voter.leads(self.instant(*at)).is_some())
         };
         let leaders: Vec<usize> = (0..self.services.len()).filter(leads).collect();
         assert!(leaders.len() < 2, "two addresses lead: {leaders:?}");

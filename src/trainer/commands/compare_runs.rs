@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::measured_run::text_of;
-use super::repetition::{
-    Difference, Log, Repetition, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
+use super::replay::{
+    Difference, Log, Replay, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
 };
 use crate::checkpoint::{self, Loaded};
 use crate::error::{Error, Result, shown};
@@ -61,8 +61,8 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
         let start = start.as_ref().map(|(_, paths)| paths[place].as_path());
         // A run may have gone on from a checkpoint with other settings.
         let own = &["run.log_units=true", "--force-config"][..if start.is_some() { 2 } else { 1 }];
-        match Repetition::run(start, legs, verification, own)? {
-            Ok(repetition) => repeated.push((repetition, settings)),
+        match Replay::run(start, legs, verification, own)? {
+            Ok(replay) => repeated.push((replay, settings)),
             Err(code) => return Ok(code),
         }
     }
@@ -71,8 +71,8 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
     if let Some(difference) = first_unit(&units(&one.0)?, &units(&other.0)?) {
         return Err(Error::Data(format!("the runs part at {difference}{settings}")));
     }
-    for ((run, log), (repetition, _)) in runs.iter().zip(&logs).zip(&repeated) {
-        let steps = repetition.steps()?;
+    for ((run, log), (replay, _)) in runs.iter().zip(&logs).zip(&repeated) {
+        let steps = replay.steps()?;
         let repeated: BTreeSet<usize> = steps.iter().map(|step| step.step).collect();
         let logged = log.steps.iter().filter(|step| repeated.contains(&step.step));
         if let Some(Difference { step, .. }) = first_difference(logged, &steps) {
@@ -132,8 +132,8 @@ fn parting(logs: &[Log; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Opt
     }
 }
 
-fn units(repetition: &Repetition) -> Result<Vec<Observation>> {
-    let path = repetition.path().join("units.jsonl");
+fn units(replay: &Replay) -> Result<Vec<Observation>> {
+    let path = replay.path().join("units.jsonl");
     let damaged = |reason| Error::Training(format!("'{}' cannot be read: {reason}; try again", shown(&path)));
     let mut all = text_of(&path)?.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<_>, _>>();
     if let Ok(all) = &mut all {

@@ -1,4 +1,4 @@
-//! The conclusion of a run, for people and for programs.
+//! The end of a run: its summary, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::io::stdout;
@@ -20,7 +20,7 @@ use crate::stop::Reason;
 
 const FILE: &str = "summary.json";
 
-/// Writes and prints the conclusion of a session.
+/// Writes and prints the summary of a session.
 pub(super) fn finish(
     config: &Config,
     directory: &Path,
@@ -86,9 +86,14 @@ pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
     format!("the run is complete: {} steps are done; to go on, raise {limit}", position.global_step)
 }
 
-/// Writes the conclusion of a run of `epochs` and `steps` that is complete but was ended before it could; the results
+/// Writes the summary of a run of `epochs` and `steps` that is complete but was ended before it could; the results
 /// come from its records.
-pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], checkpoint: Option<&Path>) -> Result<()> {
+pub(super) fn summarize_complete(
+    config: &Config,
+    directory: &Path,
+    steps: [usize; 2],
+    checkpoint: Option<&Path>,
+) -> Result<()> {
     let [epochs, steps] = steps;
     let run = Run::read(directory)?;
     let numbers = Numbers::of(&run);

@@ -10,7 +10,7 @@ const MOST_NAMES: usize = 3;
 
 /// The samples of a folder or of a file with many samples.
 #[derive(Default)]
-pub(super) struct Content {
+pub(super) struct FoundSamples {
     pub(super) samples: Vec<Sample>,
     /// What is wrong with the images that are left out, a sentence each.
     faults: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Content {
     pub(super) damaged: Vec<Stamp>,
 }
 
-impl Content {
+impl FoundSamples {
     /// Takes an image up, or leaves it out because of a `fault`.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Content {
         self.passed.get_or_insert_with(why);
     }
 
-    /// As [`Content::pass`], if there is no sample.
+    /// As [`FoundSamples::pass`], if there is no sample.
     pub(super) fn nothing_but(&self) -> Option<&str> {
         self.passed.as_deref().filter(|_| self.samples.is_empty())
     }

@@ -12,7 +12,7 @@ use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use tracing::info_span;
 
 /// A float tensor of CubeCL's backend with fusion.
-pub(super) type Lifted<R, F, I, E> = FloatTensor<Fusion<CubeBackend<R, F, I, E>>>;
+pub(super) type FusionTensor<R, F, I, E> = FloatTensor<Fusion<CubeBackend<R, F, I, E>>>;
 
 /// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for profiles and
 /// Burn's logs. No thread waits, and nothing else is submitted earlier for it.

@@ -25,7 +25,7 @@ const MEGABIT: f64 = 125_000.0;
 
 /// What one process knows of its devices.
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct DeviceReport {
     timing: Timing,
     /// The memory of each device in bytes, if it is known.
     memory: Vec<Option<f64>>,
@@ -93,7 +93,7 @@ pub(super) fn choose<B: HostBackend>(
     let world = prepared.plan.world.clone();
     if world.stages == 1 {
         config.parallel.stages = 1;
-        prepared.placement = Some("1 of each replica, as every device has a replica already".into());
+        prepared.stages = Some("1 of each replica, as every device has a replica already".into());
         return Ok(());
     }
     let is_alone = world.processes() == 1;
@@ -111,7 +111,7 @@ pub(super) fn choose<B: HostBackend>(
         uses_all: !is_alone,
     };
     let planning = Planning::new(&measured, experiment)?;
-    let chosen = &planning.choice().placement;
+    let chosen = &planning.choice().layout;
     membership.agree("stages", &|| text::flags(chosen).join(" "))?;
     let parallel = &mut config.parallel;
     (parallel.stages, parallel.split_points, parallel.link) = (chosen.cut.len(), chosen.split_points(), 0.0);
@@ -127,7 +127,7 @@ pub(super) fn choose<B: HostBackend>(
         0 => String::new(),
         idle => format!(", {} idle", count(idle, "device")),
     };
-    prepared.placement = Some(format!(
+    prepared.stages = Some(format!(
         "{} of units {}{idle}; {} images/s predicted; {}",
         chosen.cut.len(),
         text::units(chosen),
@@ -150,11 +150,11 @@ fn of_all<B: HostBackend>(
     let share = (membership.local_processes() * ids.len()) as f64;
     let of_machine = || memory_of_machine().map(|bytes| bytes / share);
     let memory = memory::<B>(ids).into_iter().map(|bytes| bytes.or_else(|| of_machine().filter(|_| B::is_processor())));
-    let own = Report { timing, memory: memory.collect(), link: link::<B>(config, ids[0])? };
+    let own = DeviceReport { timing, memory: memory.collect(), link: link::<B>(config, ids[0])? };
     let own = serde_json::to_string(&own).expect("numbers have a JSON form");
     let read = |(rank, text): (usize, String)| {
         let damaged = |reason| Error::Training(format!("the times of rank {rank} are damaged: {reason}; start again"));
-        serde_json::from_str::<Report>(&text).map_err(damaged)
+        serde_json::from_str::<DeviceReport>(&text).map_err(damaged)
     };
     let all = membership.gather("times", own)?.into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
     let times: Vec<_> = all.iter().flat_map(|report| report.timing.times.clone()).collect();

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
@@ -14,7 +15,7 @@ use crate::stop::Reason;
 
 /// How this process left the run, if it did.
 #[derive(Debug, Default)]
-pub(super) struct Departure {
+pub(super) struct Leave {
     /// The signal that asked for it; 0 for none.
     pub(super) signal: AtomicI32,
     pub(super) has_left: AtomicBool,
@@ -24,7 +25,7 @@ pub(super) struct Departure {
     saved: Mutex<Option<(usize, PathBuf)>>,
 }
 
-impl Departure {
+impl Leave {
     /// Saves the state of this process. Others may do the same, in the same directory.
     pub(super) fn save(&self, state: &TrainingState, snapshots: &Snapshots) -> Result<()> {
         let snapshot = snapshots.of(state.clone(), snapshots.identity());
@@ -35,7 +36,7 @@ impl Departure {
             write_atomic(&described, snapshots.config.to_toml().as_bytes())?;
         }
         snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
-        *self.saved() = Some((snapshot.step, path));
+        *self.saved.lock() = Some((snapshot.step, path));
         Ok(())
     }
 
@@ -52,30 +53,32 @@ impl Departure {
 
     /// This process takes part again: the state that it saved is out of date.
     pub(super) fn forget(&self) {
-        *self.saved() = None;
-    }
-
-    fn saved(&self) -> MutexGuard<'_, Option<(usize, PathBuf)>> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.saved.lock() = None;
     }
 
     /// The path of the state that this process saved, if it did.
     fn whereabouts(&self) -> Option<String> {
-        let saved = self.saved();
+        let saved = self.saved.lock();
         let (step, path) = saved.as_ref()?;
         Some(format!("the state after step {step} is saved; go on with --resume={}", shown(path)))
     }
 
-    /// Prints the conclusion of a process that left the run; returns its exit code.
-    pub(super) fn conclude(&self, config: &Config) -> u8 {
+    /// The exit code if this process took no part in the end of the run; how it left is printed.
+    pub(super) fn code(&self, config: &Config) -> Option<u8> {
+        if self.is_late.load(Ordering::SeqCst) {
+            return Some(0);
+        }
+        if !self.has_left.load(Ordering::SeqCst) {
+            return None;
+        }
         let saved = self.whereabouts();
         if saved.is_some() || config.run.progress.is_text() {
             let elsewhere = "the other processes go on with the run; if no other is left, one of them saved its state";
             say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
         }
-        match self.signal.load(Ordering::SeqCst) {
+        Some(match self.signal.load(Ordering::SeqCst) {
             0 => 0,
             signal => Reason::Signal(signal).exit_code(),
-        }
+        })
     }
 }

@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 use std::fmt::{Debug, Formatter};
 use std::io::Error as Failure;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::REQUESTS;
 use super::cache::{Cache, read};
-use super::stock::{MOST, Request, Slot, State, Stock};
+use super::prefetch_buffer::{MOST, PrefetchBuffer, Request, Slot, State};
 use crate::data::config::{DataConfig, Order};
 use crate::data::index::Index;
 use crate::data::samples::{Need, Samples};
@@ -30,10 +32,10 @@ const LARGEST: u64 = 8 << 20;
 /// Samples that are looked at together for neighbours.
 const TOGETHER: usize = 256;
 
-pub(in crate::data) struct Feed {
+pub(in crate::data) struct Prefetcher {
     store: Arc<dyn Store>,
     samples: Arc<dyn Samples>,
-    stock: Mutex<Stock>,
+    buffer: Mutex<PrefetchBuffer>,
     work: Condvar,
     arrived: Condvar,
     limit: u64,
@@ -42,36 +44,32 @@ pub(in crate::data) struct Feed {
     rank: Vec<u32>,
 }
 
-struct Announced {
-    feed: Weak<Feed>,
+struct PrefetchStream {
+    prefetcher: Weak<Prefetcher>,
     stream: u64,
 }
 
-impl Feed {
+impl Prefetcher {
     /// Reads `samples` of `store`.
     ///
     /// # Errors
     /// If the cache on the disk cannot be opened.
     pub(in crate::data) fn new(store: Arc<dyn Store>, samples: Arc<dyn Samples>, config: &DataConfig) -> Result<Self> {
         let index = samples.index();
-        let stock = Stock::new(index.len(), Cache::open(config, index)?);
+        let buffer = PrefetchBuffer::new(index.len(), Cache::open(config, index)?);
         let mut lying: Vec<u32> = Vec::new();
-        if config.order == Order::Window && stock.cache.is_some() {
+        if config.order == Order::Window && buffer.cache.is_some() {
             lying.extend(0..index.len() as u32);
             lying.sort_by_cached_key(|id| (index.file(*id as usize), index.offset(*id as usize)));
         }
         let mut rank = vec![0; lying.len()];
         (0..).zip(&lying).for_each(|(at, id)| rank[*id as usize] = at);
-        let (stock, work, arrived) = (Mutex::new(stock), Condvar::new(), Condvar::new());
-        Ok(Self { store, samples, stock, work, arrived, limit: config.prefetch_mb << 20, lying, rank })
+        let (buffer, work, arrived) = (Mutex::new(buffer), Condvar::new(), Condvar::new());
+        Ok(Self { store, samples, buffer, work, arrived, limit: config.prefetch_mb << 20, lying, rank })
     }
 
     fn index(&self) -> &Index {
         self.samples.index()
-    }
-
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fetch(&self, id: u32, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
@@ -84,37 +82,37 @@ impl Feed {
 
     /// A sample, wherever it is.
     fn take(&self, id: u32) -> Result<Arc<[u8]>> {
-        let mut stock = self.stock();
-        while matches!(stock.slots.get(&id), Some(Slot { state: State::OnItsWay, .. })) {
-            stock = self.arrived.wait(stock).unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.buffer.lock();
+        while matches!(buffer.slots.get(&id), Some(Slot { state: State::OnItsWay, .. })) {
+            self.arrived.wait(&mut buffer);
         }
-        let there = match stock.slots.get(&id).map(|slot| &slot.state) {
+        let there = match buffer.slots.get(&id).map(|slot| &slot.state) {
             Some(State::Failed(fault)) => return Err(self.failed(id, fault)),
             Some(State::Here(bytes)) => Some(bytes.clone()),
             _ => None,
         };
-        let is_last = stock.count(id, u64::from(self.index().length(id as usize)));
-        let on_disk = stock.cache.as_ref().filter(|cache| there.is_none() && cache.has(id));
+        let is_last = buffer.count(id, u64::from(self.index().length(id as usize)));
+        let on_disk = buffer.cache.as_ref().filter(|cache| there.is_none() && cache.has(id));
         let on_disk = on_disk.map(|cache| cache.reader(id));
-        if stock.held < self.limit {
+        if buffer.held < self.limit {
             self.work.notify_one();
         }
         let bytes = match (there, on_disk) {
             (Some(bytes), _) => bytes,
             (None, place) => {
-                drop(stock);
+                drop(buffer);
                 let length = self.index().length(id as usize);
                 let bytes: Arc<[u8]> = match place.and_then(|place| read(place, length)) {
                     Some(bytes) => bytes.into(),
                     None => self.fetch_alone(id)?,
                 };
-                stock = self.stock();
+                buffer = self.buffer.lock();
                 bytes
             }
         };
         if is_last {
-            let next = stock.future.used(id);
-            if let Some(cache) = &mut stock.cache {
+            let next = buffer.order.used(id);
+            if let Some(cache) = &mut buffer.cache {
                 cache.expect(id, next);
                 if cache.admit(id, next)? {
                     cache.write(id, &bytes)?;
@@ -126,7 +124,7 @@ impl Feed {
 
     /// A sample from the store, and no longer from the disk.
     fn fetch_alone(&self, id: u32) -> Result<Arc<[u8]>> {
-        if let Some(cache) = &mut self.stock().cache {
+        if let Some(cache) = &mut self.buffer.lock().cache {
             cache.remove(id)?;
         }
         let bytes = self.fetch(id, self.index().range(id as usize)).map_err(|fault| self.failed(id, &fault))?;
@@ -135,53 +133,53 @@ impl Feed {
 
     /// Carries requests out until nobody expects a sample.
     fn serve(&self) {
-        let mut stock = self.stock();
-        while stock.future.streams() > 0 {
-            if stock.requests.is_empty() {
-                self.plan(&mut stock);
+        let mut buffer = self.buffer.lock();
+        while buffer.order.streams() > 0 {
+            if buffer.requests.is_empty() {
+                self.plan(&mut buffer);
             }
-            let Some(Request { range, ids }) = stock.requests.pop_front() else {
-                stock = self.work.wait(stock).unwrap_or_else(PoisonError::into_inner);
+            let Some(Request { range, ids }) = buffer.requests.pop_front() else {
+                self.work.wait(&mut buffer);
                 continue;
             };
-            drop(stock);
+            drop(buffer);
             let fetched = self.fetch(ids[0], range.clone());
             let part = |id: u32, bytes: &[u8]| {
                 let own = self.index().range(id as usize);
                 bytes[(own.start - range.start) as usize..(own.end - range.start) as usize].into()
             };
-            stock = self.stock();
+            buffer = self.buffer.lock();
             for id in ids {
                 let state = match &fetched {
                     Ok(bytes) => State::Here(part(id, bytes)),
                     Err(fault) => State::Failed(fault.clone()),
                 };
-                stock.deliver(id, state, u64::from(self.index().length(id as usize)));
+                buffer.deliver(id, state, u64::from(self.index().length(id as usize)));
             }
             self.arrived.notify_all();
         }
-        stock.threads -= 1;
+        buffer.threads -= 1;
     }
 
     /// Makes requests for what is needed next.
-    fn plan(&self, stock: &mut Stock) {
-        if stock.held >= self.limit || stock.slots.len() >= MOST {
-            stock.sweep(self.index());
+    fn plan(&self, buffer: &mut PrefetchBuffer) {
+        if buffer.held >= self.limit || buffer.slots.len() >= MOST {
+            buffer.sweep(self.index());
         }
         let mut wanted = Vec::new();
-        while wanted.len() < TOGETHER && stock.held < self.limit && stock.slots.len() < MOST {
-            let Stock { future, cache, .. } = stock;
+        while wanted.len() < TOGETHER && buffer.held < self.limit && buffer.slots.len() < MOST {
+            let PrefetchBuffer { order, cache, .. } = buffer;
             let expect = |id, time| cache.iter_mut().for_each(|cache| cache.expect(id, time));
-            let Some(next) = future.advance(expect) else { break };
-            if stock.future.next(next.id) > next.time {
+            let Some(next) = order.advance(expect) else { break };
+            if buffer.order.next(next.id) > next.time {
                 // It was read before its turn came.
                 continue;
             }
-            let on_disk = stock.cache.as_ref().is_some_and(|cache| cache.has(next.id));
+            let on_disk = buffer.cache.as_ref().is_some_and(|cache| cache.has(next.id));
             let state = if on_disk { State::OnDisk } else { State::OnItsWay };
-            let slot = stock.slots.entry(next.id).or_insert_with(|| {
+            let slot = buffer.slots.entry(next.id).or_insert_with(|| {
                 if !on_disk {
-                    stock.held += u64::from(self.index().length(next.id as usize));
+                    buffer.held += u64::from(self.index().length(next.id as usize));
                     wanted.push(next.id);
                 }
                 Slot { uses: VecDeque::new(), state }
@@ -192,16 +190,16 @@ impl Feed {
         wanted.sort_by_key(|id| (index.file(*id as usize), index.offset(*id as usize)));
         let mut rest = &wanted[..];
         while !rest.is_empty() {
-            let request = self.request(stock, &mut rest);
-            stock.requests.push_back(request);
+            let request = self.request(buffer, &mut rest);
+            buffer.requests.push_back(request);
         }
-        if stock.requests.len() > 1 {
+        if buffer.requests.len() > 1 {
             self.work.notify_all();
         }
     }
 
     /// A request for the first of `wanted` and its neighbours, which are taken from there.
-    fn request(&self, stock: &mut Stock, wanted: &mut &[u32]) -> Request {
+    fn request(&self, buffer: &mut PrefetchBuffer, wanted: &mut &[u32]) -> Request {
         let index = self.index();
         let mut request = Request { range: index.range(wanted[0] as usize), ids: vec![wanted[0]] };
         let file = index.file(wanted[0] as usize);
@@ -211,25 +209,25 @@ impl Feed {
             index.file(id as usize) == file && near && range.end - request.range.start <= LARGEST
         };
         // Neighbours that are needed while half of the cache is read.
-        let reach = stock.cache.as_ref().map_or(0, Cache::room) / 2 / stock.future.streams().max(1) as u32;
-        let until = stock.future.now().saturating_add(reach);
-        let is_soon = |stock: &Stock, id: u32| {
-            let is_there = stock.slots.contains_key(&id) || stock.cache.as_ref().is_some_and(|cache| cache.has(id));
-            !is_there && stock.future.next(id) <= until
+        let reach = buffer.cache.as_ref().map_or(0, Cache::room) / 2 / buffer.order.streams().max(1) as u32;
+        let until = buffer.order.now().saturating_add(reach);
+        let is_soon = |buffer: &PrefetchBuffer, id: u32| {
+            let is_there = buffer.slots.contains_key(&id) || buffer.cache.as_ref().is_some_and(|cache| cache.has(id));
+            !is_there && buffer.order.next(id) <= until
         };
-        let expect = |stock: &mut Stock, id: u32| {
-            stock.held += u64::from(index.length(id as usize));
-            stock.slots.insert(id, Slot { uses: VecDeque::new(), state: State::OnItsWay });
+        let expect = |buffer: &mut PrefetchBuffer, id: u32| {
+            buffer.held += u64::from(index.length(id as usize));
+            buffer.slots.insert(id, Slot { uses: VecDeque::new(), state: State::OnItsWay });
         };
         let mut first = wanted[0];
         while let Some(rank) = self.rank.get(first as usize).and_then(|rank| rank.checked_sub(1)) {
             let id = self.lying[rank as usize];
             let range = index.range(id as usize);
             let near = index.file(id as usize) == file && request.range.start.saturating_sub(range.end) <= GAP;
-            if !near || request.range.end - range.start > LARGEST || !is_soon(stock, id) {
+            if !near || request.range.end - range.start > LARGEST || !is_soon(buffer, id) {
                 break;
             }
-            expect(stock, id);
+            expect(buffer, id);
             request.range.start = range.start;
             request.ids.push(id);
             first = id;
@@ -239,9 +237,9 @@ impl Feed {
         loop {
             let next = wanted.first().copied().filter(|id| fits(&request, *id));
             let behind = self.rank.get(last as usize).and_then(|rank| self.lying.get(*rank as usize + 1)).copied();
-            let behind = behind.filter(|id| next != Some(*id) && fits(&request, *id) && is_soon(stock, *id));
+            let behind = behind.filter(|id| next != Some(*id) && fits(&request, *id) && is_soon(buffer, *id));
             if let Some(id) = behind {
-                expect(stock, id);
+                expect(buffer, id);
                 last = id;
             } else if let Some(id) = next {
                 *wanted = &wanted[1..];
@@ -255,7 +253,7 @@ impl Feed {
     }
 }
 
-impl Samples for Feed {
+impl Samples for Prefetcher {
     fn index(&self) -> &Index {
         self.samples.index()
     }
@@ -273,34 +271,34 @@ impl Samples for Feed {
     }
 
     fn foresee(self: Arc<Self>, needs: Box<dyn Iterator<Item = Need> + Send>) -> Option<Foresight> {
-        let mut stock = self.stock();
-        let stream = stock.future.open(needs);
-        for number in stock.threads..REQUESTS {
-            let feed = self.clone();
+        let mut buffer = self.buffer.lock();
+        let stream = buffer.order.open(needs);
+        for number in buffer.threads..REQUESTS {
+            let prefetcher = self.clone();
             let thread = std::thread::Builder::new().name(format!("fetch-{number}"));
             // Without threads samples are fetched when they are read.
-            stock.threads += usize::from(thread.spawn(move || feed.serve()).is_ok());
+            buffer.threads += usize::from(thread.spawn(move || prefetcher.serve()).is_ok());
         }
         self.work.notify_one();
-        drop(stock);
-        Some(Box::new(Announced { feed: Arc::downgrade(&self), stream }))
+        drop(buffer);
+        Some(Box::new(PrefetchStream { prefetcher: Arc::downgrade(&self), stream }))
     }
 }
 
-impl Drop for Announced {
+impl Drop for PrefetchStream {
     fn drop(&mut self) {
-        if let Some(feed) = self.feed.upgrade() {
-            let mut stock = feed.stock();
-            if stock.future.close(self.stream) {
-                stock.forget(feed.index());
-                feed.work.notify_all();
-                feed.arrived.notify_all();
+        if let Some(prefetcher) = self.prefetcher.upgrade() {
+            let mut buffer = prefetcher.buffer.lock();
+            if buffer.order.close(self.stream) {
+                buffer.forget(prefetcher.index());
+                prefetcher.work.notify_all();
+                prefetcher.arrived.notify_all();
             }
         }
     }
 }
 
-impl Debug for Feed {
+impl Debug for Prefetcher {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
         self.samples.fmt(formatter)
     }

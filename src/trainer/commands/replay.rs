@@ -95,19 +95,19 @@ pub struct Verification {
     pub seed: Option<u64>,
     /// Another run of the same experiment, to compare with.
     pub against: Option<PathBuf>,
-    /// Placement and backend of the repetition, as arguments of `train`.
+    /// Placement and backend of the replay, as arguments of `train`.
     pub arguments: Vec<String>,
     pub request: Request,
 }
 
 /// Steps of a run that were trained again.
-pub(super) struct Repetition {
+pub(super) struct Replay {
     directory: TempDir,
     to: usize,
     before: Vec<StepRecord>,
 }
 
-impl Repetition {
+impl Replay {
     /// Trains `legs` one after the other from the checkpoint `start`, or the beginning, by the arguments of `verification`,
     /// the last one also by `own`; writes nothing but directories of its own. The exit code, if a signal ended that.
     pub(super) fn run(

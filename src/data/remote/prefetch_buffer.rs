@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::access_order::AccessOrder;
 use super::cache::Cache;
-use super::future::Future;
 use crate::data::index::Index;
 
 /// Most samples that are expected at the same time.
@@ -33,8 +33,8 @@ pub(super) struct Request {
 }
 
 /// What is expected, under way, and there.
-pub(super) struct Stock {
-    pub(super) future: Future,
+pub(super) struct PrefetchBuffer {
+    pub(super) order: AccessOrder,
     pub(super) slots: HashMap<u32, Slot>,
     pub(super) requests: VecDeque<Request>,
     /// Bytes of the slots that are here or on their way.
@@ -51,11 +51,11 @@ impl Request {
     }
 }
 
-impl Stock {
+impl PrefetchBuffer {
     pub(super) fn new(samples: usize, cache: Option<Cache>) -> Self {
-        let future = Future::new(samples, cache.is_some());
+        let order = AccessOrder::new(samples, cache.is_some());
         let (slots, requests) = (HashMap::new(), VecDeque::new());
-        Self { future, slots, requests, held: 0, cache, swept: 0, threads: 0 }
+        Self { order, slots, requests, held: 0, cache, swept: 0, threads: 0 }
     }
 
     /// Counts a read of a sample of `length` bytes; says whether it was the last at its time.
@@ -87,7 +87,7 @@ impl Stock {
         }
         if let (State::Here(bytes), Some(cache)) = (&slot.state, &mut self.cache) {
             // If the disk fails, the reading of a sample says so.
-            let next = self.future.next(id);
+            let next = self.order.next(id);
             let _fetched_again =
                 cache.admit(id, next).and_then(|is_kept| if is_kept { cache.write(id, bytes) } else { Ok(()) });
         }
@@ -96,7 +96,7 @@ impl Stock {
 
     /// Gives up what was announced and never read.
     pub(super) fn sweep(&mut self, index: &Index) {
-        let now = self.future.now();
+        let now = self.order.now();
         if now < self.swept.saturating_add(MOST as u32) {
             return;
         }

@@ -1,6 +1,6 @@
 //! The events and actions of the [`roster`](super::roster).
 //!
-//! A bulletin holds everything that a member needs to know. Members report what they hold and in which generation they
+//! A view holds everything that a member needs to know. Members report what they hold and in which generation they
 //! compute, so that the service can be restarted at any time.
 
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ pub enum Action {
     Welcome,
     /// Refuse the process that wants to join.
     Refuse(Refusal),
-    Announce(Bulletin),
+    Announce(MembershipView),
     /// The job is over; send the reason to all members.
     Decide(String),
 }
@@ -138,9 +138,9 @@ pub struct Ready {
     pub reason: Option<String>,
 }
 
-/// The state of the job for its members; each bulletin replaces the one before.
+/// The state of the job for its members; each view replaces the one before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bulletin {
+pub struct MembershipView {
     /// The current generation, or the last one; 0 if there has been none.
     pub generation: u64,
     pub phase: Phase,
@@ -152,7 +152,7 @@ pub struct Bulletin {
     pub pending: Option<Placement>,
 }
 
-impl Bulletin {
+impl MembershipView {
     /// The member `id`.
     pub fn member(&self, id: u64) -> Option<&MemberStatus> {
         self.members.iter().find(|member| member.id == id)

@@ -1,0 +1,103 @@
+//! What a session of a run trains with, and what it writes at its end, with fixed membership or as an elastic process.
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use parking_lot::Mutex;
+
+use super::classification::Classification;
+use super::clock::Clock;
+use super::end::finish;
+use super::learner;
+use super::leave::Leave;
+use super::logs::Logs;
+use super::phases::report;
+use super::prepare::Prepared;
+use super::recorder::{Recorder, RunTotals};
+use super::requeue;
+use super::snapshot::Snapshots;
+use super::succession::Succession;
+use crate::config::{Config, ProgressKind};
+use crate::error::Result;
+use crate::launch::FixedMembership;
+use crate::metrics::Profiler;
+use crate::model::ResNet;
+use crate::parallel::{DataParallel, HostBackend, StartingPoint};
+use crate::stop::Reason;
+
+pub(super) struct Session {
+    pub(super) prepared: Prepared,
+    pub(super) snapshots: Snapshots,
+    pub(super) display: ProgressKind,
+    profiler: Option<Profiler>,
+    totals: Arc<Mutex<RunTotals>>,
+}
+
+impl Session {
+    /// A session that has done nothing yet.
+    ///
+    /// # Errors
+    /// Those of [`Snapshots::new`].
+    pub(super) fn new(
+        config: &Config,
+        prepared: Prepared,
+        display: ProgressKind,
+        profiler: Option<Profiler>,
+    ) -> Result<Self> {
+        let snapshots = Snapshots::new(config, &prepared, Clock::default())?;
+        let totals = RunTotals { left_out: prepared.splits.left_out, ..RunTotals::default() };
+        Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)) })
+    }
+
+    /// The strategy that trains from `start` and records into `logs` or, in an elastic run, those that `succession` opens.
+    pub(super) fn strategy<B: HostBackend>(
+        &self,
+        start: StartingPoint,
+        logs: Logs,
+        succession: Option<Succession>,
+    ) -> DataParallel<B, Classification> {
+        let Prepared { plan, task, .. } = &self.prepared;
+        let (position, snapshots) = (&start.position, self.snapshots.clone());
+        self.totals.lock().begin(position, plan, succession.is_none() && plan.world.rank == 0);
+        let limit = snapshots.config.parallel.limit();
+        let (totals, is_processor) = (self.totals.clone(), B::is_processor());
+        let recorder = Recorder::new(snapshots, plan.clone(), task.clone(), totals, logs, succession, is_processor);
+        DataParallel::new(task.clone(), plan.clone(), start, limit, recorder)
+    }
+
+    /// Trains `model`, writes the trace, and the summary if this process writes the files of the run; returns the exit
+    /// code. In an elastic run, `leave` knows whether this process has left before the end.
+    pub(super) fn train<B: HostBackend>(
+        self,
+        model: ResNet<Autodiff<B>>,
+        strategy: DataParallel<B, Classification>,
+        membership: &dyn FixedMembership,
+        leave: Option<&Leave>,
+    ) -> Result<u8> {
+        let Snapshots { config, clock, copies, .. } = &self.snapshots;
+        let trained = learner::train(model, strategy).and_then(|()| membership.complete());
+        let copied = copies.as_ref().map_or(Ok(()), |copies| copies.finish());
+        trained?;
+        let (totals, directory, seconds) = (self.totals.lock().clone(), clock.directory(), clock.seconds());
+        if let Some(profiler) = self.profiler {
+            // Processes of one machine may share the directory, and those of an elastic run have no ranks of their own.
+            let trace = match self.prepared.plan.world.rank {
+                _ if totals.leads => "trace.json".into(),
+                _ if config.parallel.elastic.is_on() => format!("trace-process-{}.json", std::process::id()),
+                rank => format!("trace-rank-{rank}.json"),
+            };
+            report(&profiler, &directory.join(trace), &totals)?;
+        }
+        if let Some(code) = leave.and_then(|leave| leave.code(config)) {
+            return Ok(code);
+        }
+        let reason = self.prepared.plan.stop.reason();
+        if totals.leads {
+            finish(config, &directory, &totals, seconds, reason.clone())?;
+            if matches!(reason, Some(Reason::Signal(_))) {
+                requeue::submit(config, true)?;
+            }
+        }
+        copied.map(|()| reason.map_or(0, |reason| reason.exit_code()))
+    }
+}
