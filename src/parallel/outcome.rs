@@ -81,34 +81,17 @@ impl Outcome {
     }
 }
 
-/// When the outcomes of steps are read.
-pub(super) enum Reading {
-    /// Before the update.
-    AtOnce,
-    /// When the next step is queued; it holds that of the last one.
-    Late(Option<Outcome>),
+/// When the outcomes of steps are read: before the update, or late, when the next step is queued.
+pub(super) struct Reading {
+    pub(super) is_late: bool,
+    /// That of the last step, until it is read.
+    pub(super) unread: Option<Outcome>,
 }
 
 impl Reading {
-    pub(super) fn is_late(&self) -> bool {
-        matches!(self, Self::Late(_))
-    }
-
     /// Takes the outcome of a step; returns the one to read now.
     pub(super) fn next(&mut self, outcome: Outcome) -> Option<Outcome> {
-        match self {
-            Self::AtOnce => Some(outcome),
-            Self::Late(last) => last.replace(outcome),
-        }
-    }
-
-    /// That of the last step, if it is not read yet.
-    pub(super) fn unread(&mut self) -> Option<&mut Outcome> {
-        if let Self::Late(last) = self { last.as_mut() } else { None }
-    }
-
-    pub(super) fn take(&mut self) -> Option<Outcome> {
-        if let Self::Late(last) = self { last.take() } else { None }
+        if self.is_late { self.unread.replace(outcome) } else { Some(outcome) }
     }
 }
 

@@ -241,7 +241,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (mut report, flow) = self.step(&group, report)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
-        let of_this_step = self.reading.unread().map(|outcome| &mut outcome.report).or(report.as_mut());
+        let of_this_step = self.reading.unread.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());
         if let Some(report) = of_this_step {
             report.duration = start.elapsed();
             report.traffic = (!B::is_processor()).then(|| traffic().since(copied));

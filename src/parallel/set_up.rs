@@ -121,7 +121,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             rule,
             average,
             batches,
-            reading: if is_late { Reading::Late(None) } else { Reading::AtOnce },
+            reading: Reading { is_late, unread: None },
             gradients,
             reduction,
             arenas,

@@ -32,7 +32,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let gradients = self.packed(self.gradients.take());
         let gradients = self.reduction.sum(self.key(Operation::Counts), gradients, early)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
-        let outcome = Outcome::new(report, sums, norms.clone(), scale, self.reading.is_late());
+        let outcome = Outcome::new(report, sums, norms.clone(), scale, self.reading.is_late);
         let outcome = self.reading.next(outcome);
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
         // The commit: no state has changed yet, and from here on no step of an elastic run waits for others.
@@ -108,7 +108,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Reads the outcome of the last step, if that has not been done.
     pub(super) fn settle_outcome(&mut self) -> Result<()> {
-        let Some(outcome) = self.reading.take() else { return Ok(()) };
+        let Some(outcome) = self.reading.unread.take() else { return Ok(()) };
         // The next step has a collective of this name, too.
         let key = Key { micro_batch: 1, ..self.key(Operation::Counts) };
         if let (Some(report), _) = self.exchange(Some(outcome), key)? {
@@ -139,9 +139,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     ) -> Vec<Tensor<B, 1>> {
         let _phase = info_span!("optimizer").entered();
         let (limit, most) = (self.plan.optim.clip_grad_norm, self.plan.optim.clip_grad_value);
-        let there = norms.into_iter().next().filter(|_| self.reading.is_late() && limit > 0.0);
+        let there = norms.into_iter().next().filter(|_| self.reading.is_late && limit > 0.0);
         let there = there.map(|norm| clip_factor_there(norm, limit));
-        let here = if self.reading.is_late() {
+        let here = if self.reading.is_late {
             1.0
         } else {
             clip_factor(report.map_or(0.0, |report| report.gradient_norm), limit) / scale
