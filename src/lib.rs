@@ -9,12 +9,13 @@
 //!
 //! ## Map
 //!
-//! Data flows down this list; a room imports only rooms above it.
+//! Data flows down this list; a room imports only rooms above it. [`kiln_kernels`] is a crate of its own, below all of them:
+//! convolutions, batch-norm and updates for processors, on slices.
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file`, `objects` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit; object stores | anything else |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for LibTorch, CubeCL and `flex`, with one set of convolutions for CPUs | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of [`kiln_kernels`] on `flex` and LibTorch | models, threads |
 //! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory, over Gloo and NCCL, the replica and its learner, stages of a model, the strategy, generations | networks, images, files, terminals |

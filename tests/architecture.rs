@@ -19,7 +19,8 @@ impl Sources {
             for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    // Crates of their own: the compiler holds their order.
+                    folders.extend((!path.join("Cargo.toml").exists()).then_some(path));
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let inside = path.strip_prefix(&root).unwrap().with_extension("");
                     let name = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();

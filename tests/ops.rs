@@ -4,25 +4,14 @@ mod batch_norm;
 mod conv;
 mod images;
 mod kernels;
+#[path = "noise.rs"]
+mod noise;
 mod pool;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod winograd;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, bf16, f16};
 use kiln::ops::PrecisionKind;
-
-/// Values without a pattern, in about `[-1, 1]`, the same in every run.
-fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
+use noise::noise;
 
 fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tensor<B, D> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), &Default::default())

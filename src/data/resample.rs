@@ -7,9 +7,9 @@
 use std::ops::{Deref, Range};
 
 use image::{ImageBuffer, Rgb};
+use kiln_kernels::{LANES, transpose, vectorized};
 
 use crate::ops::images::CHANNELS;
-use crate::ops::{LANES, transpose, vectorized};
 
 /// A part of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

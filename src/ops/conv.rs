@@ -1,7 +1,7 @@
 //! Convolution as one differentiable primitive: forward, weight gradient and input gradient.
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
-//! pass. Here they are separate functions that a backend may override (see `flex` and `host_conv`); the default bodies
+//! pass. Here they are separate functions that a backend may override (see `flex` and `torch`); the default bodies
 //! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
 
 use std::any::Any;
@@ -16,6 +16,7 @@ use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata};
+use kiln_kernels::Trim;
 
 use super::batch_norm::BatchNormOps;
 use super::epilogue::Epilogue;
@@ -23,7 +24,7 @@ use super::gradient::register;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
-use super::trim::Trim;
+use super::trim::{cropped, padded};
 use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
@@ -57,7 +58,7 @@ pub trait ConvOps: HostOps + BatchNormOps {
 
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
     /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
-    /// [`super::winograd`], and in evaluation.
+    /// Winograd's algorithm, and in evaluation.
     fn arranged(images: FloatTensor<Self>, _innermost: bool) -> FloatTensor<Self> {
         images
     }
@@ -92,12 +93,12 @@ pub trait ConvOps: HostOps + BatchNormOps {
 
     /// The part of the kernels that lies on the image.
     fn conv_trimmed(weight: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        trim.slice::<Self>(weight)
+        cropped::<Self>(weight, trim)
     }
 
     /// The gradient of whole kernels from that of their trimmed part: zero elsewhere.
     fn conv_untrimmed(gradient: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        trim.pad::<Self>(gradient)
+        padded::<Self>(gradient, trim)
     }
 
     /// The convolution with a trimmed kernel. On an autodiff backend, the backward pass calls the listener with the
@@ -145,7 +146,7 @@ fn trimmed<B: ConvOps>(
     weight: FloatTensor<B>,
     sliding: Sliding,
 ) -> (FloatTensor<B>, Sliding, Option<Trim>) {
-    match Trim::of(&x.shape(), &weight.shape(), sliding) {
+    match Trim::of(x.shape().dims(), weight.shape().dims(), sliding.stride, sliding.padding) {
         Some(trim) => (B::conv_trimmed(weight, &trim), Sliding { padding: 0, ..sliding }, Some(trim)),
         None => (weight, sliding, None),
     }

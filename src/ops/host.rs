@@ -8,9 +8,9 @@ use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
+use kiln_kernels::{LEAST_ROUNDED, half_of, widened};
 use rayon::prelude::*;
 
-use super::halves::{LEAST_ROUNDED, half_of, widened};
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 

@@ -1,7 +1,7 @@
 //! Backend-generic primitives that Burn lacks or computes too slowly for training convolutional networks.
 //!
 //! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies for some
-//! backends, and a hand-written backward for `Autodiff`. The room knows no model, world or thread: values of other
+//! backends ([`kiln_kernels`] on processors), and a hand-written backward for `Autodiff`. The room knows no model, world or thread: values of other
 //! replicas come through [`statistics::StatisticsGroup`].
 
 #[cfg(any(feature = "cuda", feature = "wgpu", test))]
@@ -13,29 +13,14 @@ mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod cut;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod direct;
 mod epilogue;
 mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
 mod gradient_watch;
-mod halves;
 mod host;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod host_conv;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod host_epilogue;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod host_norm;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod host_trim;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod host_update;
 pub mod images;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod pieces;
 mod pool;
 mod precision;
 mod sliding;
@@ -46,10 +31,6 @@ mod traffic;
 mod transfer;
 mod trim;
 mod update;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod vector;
-#[cfg(any(feature = "flex", feature = "tch"))]
-pub mod winograd;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -63,11 +44,8 @@ pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub(crate) use gradient_watch::{Watcher, watched};
-pub(crate) use halves::{LEAST_ROUNDED, half_of, widened};
 pub(crate) use host::release_freed;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
-#[cfg(any(feature = "flex", feature = "tch"))]
-pub use host_epilogue::HostEpilogue;
 pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
@@ -80,9 +58,6 @@ pub(crate) use traffic::{BetweenSteps, reading};
 pub use traffic::{Traffic, traffic};
 pub(crate) use transfer::{download, download_each, from_values, upload, with_values};
 pub use update::{AdamW, Sgd, UpdateOps};
-#[cfg(any(feature = "flex", feature = "tch"))]
-pub use vector::{F32Memory, Set};
-pub(crate) use vector::{LANES, transpose, vectorized};
 
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

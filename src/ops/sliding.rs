@@ -1,6 +1,10 @@
 //! Stride, padding and algorithm of a convolution.
 
+#[cfg(any(feature = "flex", feature = "tch"))]
+use burn::tensor::Shape;
 use burn::tensor::ops::ConvOptions;
+use kiln_kernels::{Convolution, Geometry, ParallelFor};
+#[cfg(any(feature = "flex", feature = "tch"))]
 use serde::{Deserialize, Serialize};
 
 /// The algorithm of a convolution; algorithms round differently.
@@ -29,6 +33,17 @@ impl Sliding {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn positions(self, size: usize, kernel: usize) -> usize {
         (size + 2 * self.padding - kernel) / self.stride + 1
+    }
+
+    /// The plan of a convolution in the host's memory: of images `x` with kernels `weight`, by their shapes as in
+    /// [`super::ConvOps`].
+    #[cfg(any(feature = "flex", feature = "tch"))]
+    pub(super) fn plan(self, x: &Shape, weight: &Shape, parallel_for: ParallelFor) -> Convolution {
+        let Self { stride, padding, algorithm } = self;
+        let ([batch, inputs, ..], [outputs, _, ..]): ([usize; 4], [usize; 4]) = (x.dims(), weight.dims());
+        let (size, kernel) = ([x[2], x[3]], [weight[2], weight[3]]);
+        let geometry = Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for };
+        Convolution::new(geometry, algorithm == Algorithm::Direct)
     }
 
     pub(super) fn options(self) -> ConvOptions<2> {

@@ -2,43 +2,13 @@
 //!
 //! Composed of Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of
 //! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
-//! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
+//! [`kiln_kernels::update`]. `Autodiff` does not implement it: updates are not on the graph.
 
 use burn::tensor::ops::FloatTensor;
+pub use kiln_kernels::update::{AdamW, Sgd};
 
 use super::host::HostOps;
 use super::{primitive, tensor};
-
-/// The constants of one step of `torch.optim.SGD` with dampening 0.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sgd {
-    pub rate: f64,
-    /// Momentum; 0 keeps no velocity.
-    pub momentum: f64,
-    pub weight_decay: f64,
-    /// Nesterov's look-ahead.
-    pub nesterov: bool,
-}
-
-/// The constants of one step of `torch.optim.AdamW`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
-    pub rate: f64,
-    /// How much of each moment stays.
-    pub betas: [f64; 2],
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    pub weight_decay: f64,
-    /// 1 for the first step.
-    pub step: usize,
-}
-
-impl AdamW {
-    /// What moments that began at zero are divided by.
-    pub(super) fn corrections(&self) -> [f64; 2] {
-        self.betas.map(|beta| 1.0 - beta.powi(self.step as i32))
-    }
-}
 
 /// Operations of optimizers on a parameter and its gradient, both `[elements]` and f32.
 pub trait UpdateOps: HostOps {

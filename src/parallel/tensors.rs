@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor, bf16};
+use kiln_kernels::{LEAST_ROUNDED, half_of, widened};
 use rayon::prelude::*;
 
 use super::config::ReducePrecision;
@@ -15,7 +16,7 @@ use super::device::HostBackend;
 use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
 use super::processes::Peers;
-use crate::ops::{HostOps, LEAST_ROUNDED, Memory, from_values, half_of, primitive, tensor, widened, with_values};
+use crate::ops::{HostOps, Memory, from_values, primitive, tensor, with_values};
 
 /// A collective of this process with the others or, if tensors do not go through the host, of this device.
 pub(super) struct Exchange<'a> {

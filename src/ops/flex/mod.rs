@@ -10,22 +10,16 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
+use kiln_kernels::{BatchNorm, Convolution, Epilogue as HostEpilogue, Trim, transpose};
 use rayon::prelude::*;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
-use super::host_conv::HostConv;
-use super::host_epilogue::HostEpilogue;
-use super::host_norm::HostNorm;
-use super::host_trim::{crop, pad};
-use super::host_update::add_on_host;
 use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::sliding::Sliding;
-use super::trim::Trim;
-use super::vector::transpose;
 use update::parallel_for;
 
 impl ConvOps for Flex {
@@ -73,13 +67,16 @@ impl ConvOps for Flex {
 
     fn conv_trimmed(weight: FlexTensor, trim: &Trim) -> FlexTensor {
         let (dtype, weight) = (weight.dtype(), as_f32(weight));
-        as_type::<Flex>(new_tensor(trim.part(), |part| crop(trim, values(&weight), part, parallel_for)), dtype.into())
+        as_type::<Flex>(
+            new_tensor(Shape::new(trim.part()), |part| trim.crop(values(&weight), part, parallel_for)),
+            dtype.into(),
+        )
     }
 
     fn conv_untrimmed(gradient: FlexTensor, trim: &Trim) -> FlexTensor {
         let (dtype, gradient) = (gradient.dtype(), as_f32(gradient));
         as_type::<Flex>(
-            new_tensor(trim.whole.clone(), |whole| pad(trim, values(&gradient), whole, parallel_for)),
+            new_tensor(Shape::new(trim.whole), |whole| trim.pad(values(&gradient), whole, parallel_for)),
             dtype.into(),
         )
     }
@@ -163,13 +160,13 @@ impl GradientOps for Flex {
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
         let dtype = one.dtype();
         let [mut one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
-        add_on_host(one.storage_mut::<f32>(), values(&other), parallel_for);
+        kiln_kernels::update::add(one.storage_mut::<f32>(), values(&other), parallel_for);
         from_nhwc(one, dtype)
     }
 }
 
-fn norm(x: &FlexTensor) -> HostNorm {
-    HostNorm { channels: x.shape()[1], parallel_for }
+fn norm(x: &FlexTensor) -> BatchNorm {
+    BatchNorm { channels: x.shape()[1], parallel_for }
 }
 
 /// Scale and bias that give the sign of the output, if no shortcut was added.
@@ -219,8 +216,8 @@ fn as_f32(tensor: FlexTensor) -> FlexTensor {
     contiguous(as_type::<Flex>(tensor, FloatDType::F32))
 }
 
-fn plan(x: &FlexTensor, weight: &FlexTensor, sliding: Sliding) -> HostConv {
-    HostConv::new(&x.shape(), &weight.shape(), sliding, parallel_for)
+fn plan(x: &FlexTensor, weight: &FlexTensor, sliding: Sliding) -> Convolution {
+    sliding.plan(&x.shape(), &weight.shape(), parallel_for)
 }
 
 /// The tensor with its elements in order. It consumes the old handle: a second handle would turn every change into a

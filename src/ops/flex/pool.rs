@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use kiln_kernels::vectorized;
 use rayon::prelude::*;
 
 use crate::ops::pool::{PADDING, SIDE, STRIDE};
-use crate::ops::vector::vectorized;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Image {

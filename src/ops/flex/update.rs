@@ -4,11 +4,11 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, TensorMetadata, bf16};
+use kiln_kernels::update::{self, Gradient};
 use rayon::prelude::*;
 
 use super::{contiguous, new_tensor, values, vector};
 use crate::ops::host::{HostOps, Memory};
-use crate::ops::host_update::{Gradient, adamw_on_host, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::images::ImageOps;
 use crate::ops::traffic::reading;
 use crate::ops::update::{AdamW, Sgd, UpdateOps};
@@ -27,7 +27,7 @@ impl UpdateOps for Flex {
         // `storage_mut` copies if there is another reference.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
         let updated =
-            updated(param, gradient, |param, gradient| sgd_on_host(param, gradient, memory, step, parallel_for));
+            updated(param, gradient, |param, gradient| update::sgd(param, gradient, memory, step, parallel_for));
         (updated, velocity)
     }
 
@@ -40,12 +40,12 @@ impl UpdateOps for Flex {
         let mut moments = moments.unwrap_or_else(|| [zeros_like(&param), zeros_like(&param)]);
         let memory = moments.each_mut().map(FlexTensor::storage_mut::<f32>);
         let updated =
-            updated(param, gradient, |param, gradient| adamw_on_host(param, gradient, memory, step, parallel_for));
+            updated(param, gradient, |param, gradient| update::adamw(param, gradient, memory, step, parallel_for));
         (updated, moments)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {
-        vector(vec![norm_on_host(values(&x.to_contiguous()), parallel_for) as f32])
+        vector(vec![update::norm(values(&x.to_contiguous()), parallel_for) as f32])
     }
 }
 
@@ -99,7 +99,7 @@ impl HostOps for Flex {
 
     fn add(left: FlexTensor, right: FlexTensor) -> FlexTensor {
         let mut left = contiguous(left);
-        add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
+        update::add(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
         left
     }
 

@@ -1,9 +1,10 @@
-//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of `host_norm.rs`, others by
+//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of [`BatchNorm`], others by
 //! ATen's, in `norm_kernels.rs`.
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::bf16;
+use kiln_kernels::{Activation, BatchNorm, Epilogue as HostEpilogue};
 use tch::{Device, Kind, Tensor};
 
 use super::host_conv::{from_nhwc, to_nhwc};
@@ -11,20 +12,18 @@ use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_m
 use super::norm_kernels;
 use crate::ops::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
 use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
-use crate::ops::host_epilogue::{Activation, HostEpilogue};
-use crate::ops::host_norm::HostNorm;
 use crate::ops::statistics::Synchronized;
 
-/// The loops of `host_norm.rs`, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
-fn on_host(x: &TchTensor) -> Option<(HostNorm, bool)> {
+/// The loops, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
+fn on_host(x: &TchTensor) -> Option<(BatchNorm, bool)> {
     let (kind, here) = (x.tensor.kind(), x.tensor.device() == Device::Cpu);
     let channels = usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
     let is_ours = here && matches!(kind, Kind::Float | Kind::BFloat16);
     let is_nhwc = is_ours && x.tensor.permute([0, 2, 3, 1]).is_contiguous();
-    is_nhwc.then_some((HostNorm { channels, parallel_for }, kind == Kind::BFloat16))
+    is_nhwc.then_some((BatchNorm { channels, parallel_for }, kind == Kind::BFloat16))
 }
 
-/// Calls a function of [`HostNorm`]'s for tensors of the type of `x`.
+/// Calls a function of [`BatchNorm`]'s for tensors of the type of `x`.
 macro_rules! host_norm {
     ($on_host:expr, $function:ident($($argument:expr),*)) => {
         match $on_host {
@@ -125,12 +124,12 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
     }
 }
 
-fn moments<T: Activation + Value>(norm: HostNorm, x: &TchTensor) -> [TchTensor; 2] {
+fn moments<T: Activation + Value>(norm: BatchNorm, x: &TchTensor) -> [TchTensor; 2] {
     norm.moments::<T>(values(&to_nhwc(x))).map(per_channel)
 }
 
 fn normalize<T: Activation + Value>(
-    norm: HostNorm,
+    norm: BatchNorm,
     x: &TchTensor,
     factors: [TchTensor; 3],
     epilogue: Epilogue<TchTensor>,
@@ -144,7 +143,7 @@ fn normalize<T: Activation + Value>(
 }
 
 fn gradient_sums<T: Activation + Value>(
-    norm: HostNorm,
+    norm: BatchNorm,
     gradient: TchTensor,
     x: &TchTensor,
     mean: &TchTensor,
@@ -163,7 +162,7 @@ fn gradient_sums<T: Activation + Value>(
 }
 
 fn input_gradient<T: Activation + Value>(
-    norm: HostNorm,
+    norm: BatchNorm,
     gradient: &TchTensor,
     x: &TchTensor,
     factors: [TchTensor; 4],

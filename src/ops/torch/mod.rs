@@ -20,17 +20,16 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::Shape;
 use burn::tensor::ops::ModuleOps;
+use kiln_kernels::{Convolution, Trim};
 use tch::{Device, Kind, Tensor};
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
-use super::host_conv::HostConv;
-use super::host_trim::{crop, pad};
 use super::pool::PoolOps;
 use super::sliding::Sliding;
-use super::trim::Trim;
+use super::trim::{cropped, padded};
 use batch_norm::with_epilogue;
 pub use cuda::{choose_kernels, cuda_devices};
 use memory::{parallel_for, uninit_mut, values};
@@ -121,7 +120,7 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         factors: [TchTensor; 3],
         epilogue: Epilogue<TchTensor>,
     ) -> TchTensor {
-        let Some(plan) = host_conv::plan(&x, &weight, sliding).filter(HostConv::takes_epilogue) else {
+        let Some(plan) = host_conv::plan(&x, &weight, sliding).filter(Convolution::takes_epilogue) else {
             return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
         };
         with_epilogue(factors, epilogue, |epilogue| host_conv::forward(&plan, &x, &weight, Some(epilogue)))
@@ -143,12 +142,12 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
 
     fn conv_trimmed(weight: TchTensor, trim: &Trim) -> TchTensor {
         if !is_plain(&weight.tensor) {
-            return trim.slice::<Self>(weight);
+            return cropped::<Self>(weight, trim);
         }
-        let mut part = empty(trim.part(), &weight.tensor);
+        let mut part = empty(Shape::new(trim.part()), &weight.tensor);
         match weight.tensor.kind() {
-            Kind::Float => crop::<f32>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
-            _ => crop::<u16>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+            Kind::Float => trim.crop::<f32>(values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+            _ => trim.crop::<u16>(values(&weight.tensor), uninit_mut(&mut part), parallel_for),
         }
         part
     }
@@ -156,19 +155,19 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
     fn conv_untrimmed(gradient: TchTensor, trim: &Trim) -> TchTensor {
         let gradient = TchTensor::new(gradient.tensor.contiguous());
         if !is_plain(&gradient.tensor) {
-            return trim.pad::<Self>(gradient);
+            return padded::<Self>(gradient, trim);
         }
-        let mut whole = empty(trim.whole.clone(), &gradient.tensor);
+        let mut whole = empty(Shape::new(trim.whole), &gradient.tensor);
         match gradient.tensor.kind() {
-            Kind::Float => pad::<f32>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+            Kind::Float => trim.pad::<f32>(values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
             // The zero of both half types is all bits zero.
-            _ => pad::<u16>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+            _ => trim.pad::<u16>(values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
         }
         whole
     }
 }
 
-/// Whether the loops of `host_trim.rs` can process the tensor.
+/// Whether the loops of [`Trim`] can process the tensor.
 fn is_plain(tensor: &Tensor) -> bool {
     let is_known = matches!(tensor.kind(), Kind::Float | Kind::Half | Kind::BFloat16);
     tensor.device() == Device::Cpu && tensor.is_contiguous() && is_known

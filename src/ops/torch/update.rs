@@ -1,4 +1,4 @@
-//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by
+//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of [`update`], on CUDA by
 //! ATen's fused kernel.
 
 use std::ffi::{c_char, c_int};
@@ -8,12 +8,12 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, TensorMetadata};
+use kiln_kernels::update::{self, Gradient};
 
 use super::cuda::{Event, cuda_devices, upload};
 use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::{HostOps, Later, Memory};
-use crate::ops::host_update::{Gradient, adamw_on_host, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::traffic::{late_reading, reading};
 use crate::ops::update::{AdamW, Sgd, UpdateOps};
 
@@ -54,7 +54,7 @@ impl UpdateOps for LibTorch<f32> {
         if param.tensor.device() == tch::Device::Cpu {
             let memory = velocity.as_mut().map(values_mut);
             let updated =
-                updated(&param, gradient, |param, gradient| sgd_on_host(param, gradient, memory, step, parallel_for));
+                updated(&param, gradient, |param, gradient| update::sgd(param, gradient, memory, step, parallel_for));
             return (updated, velocity);
         }
         let (param, gradient) = for_kernel(&param, &gradient);
@@ -79,7 +79,7 @@ impl UpdateOps for LibTorch<f32> {
         if param.tensor.device() == tch::Device::Cpu {
             let memory = moments.each_mut().map(values_mut);
             let updated =
-                updated(&param, gradient, |param, gradient| adamw_on_host(param, gradient, memory, step, parallel_for));
+                updated(&param, gradient, |param, gradient| update::adamw(param, gradient, memory, step, parallel_for));
             return (updated, moments);
         }
         let (param, gradient) = for_kernel(&param, &gradient);
@@ -91,7 +91,7 @@ impl UpdateOps for LibTorch<f32> {
         if x.tensor.device() != tch::Device::Cpu {
             return TchTensor::new(x.tensor.norm().view([1]));
         }
-        TchTensor::new(tch::Tensor::from_slice(&[norm_on_host(values(&x.tensor.contiguous()), parallel_for) as f32]))
+        TchTensor::new(tch::Tensor::from_slice(&[update::norm(values(&x.tensor.contiguous()), parallel_for) as f32]))
     }
 }
 
@@ -155,7 +155,7 @@ impl<E: TchElement> HostOps for LibTorch<E> {
             return Self::float_add(left, right);
         }
         let mut left = exclusive(left);
-        add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
+        update::add(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
         left
     }
 

@@ -1,0 +1,69 @@
+//! The three products of a convolution: by Winograd's algorithm where it applies, else by the definition.
+
+use std::mem::MaybeUninit;
+
+use super::direct::{self, Geometry};
+use super::epilogue::Epilogue;
+use super::winograd::Winograd;
+
+/// The plan of a convolution of one size; it does not depend on the machine.
+pub struct Convolution {
+    pub geometry: Geometry,
+    /// Whether the definition was asked for.
+    pub is_direct: bool,
+    winograd: Option<Winograd>,
+}
+
+impl Convolution {
+    /// `is_direct` asks for the definition even where Winograd's algorithm applies, which rounds more.
+    pub fn new(geometry: Geometry, is_direct: bool) -> Self {
+        let Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for } = geometry;
+        let fits = !is_direct && [stride, padding] == [1, 1] && kernel == [3, 3];
+        let x = [batch, inputs, size[0], size[1]];
+        let winograd = fits.then(|| Winograd::new(x, outputs, parallel_for)).flatten();
+        Self { geometry, is_direct, winograd }
+    }
+
+    /// Whether an epilogue is applied while the output is in a cache.
+    pub fn takes_epilogue(&self) -> bool {
+        self.winograd.is_some()
+    }
+
+    /// The size of the output, `[batch, height, width, channels]`.
+    pub fn output(&self) -> [usize; 4] {
+        let [height, width] = self.geometry.output();
+        [self.geometry.batch, height, width, self.geometry.outputs]
+    }
+
+    /// The size of the input, `[batch, height, width, channels]`.
+    pub fn input(&self) -> [usize; 4] {
+        let Geometry { batch, size, inputs, .. } = self.geometry;
+        [batch, size[0], size[1], inputs]
+    }
+
+    /// Writes the output. Panics if there is an epilogue and [`Convolution::takes_epilogue`] is false.
+    pub fn forward(&self, x: &[f32], weight: &[f32], epilogue: Option<Epilogue>, output: &mut [MaybeUninit<f32>]) {
+        match self.winograd {
+            Some(plan) => plan.forward_with(x, weight, epilogue, output),
+            None => {
+                assert!(epilogue.is_none(), "the epilogue of a direct convolution is a pass of its own");
+                direct::forward(&self.geometry, x, weight, output);
+            }
+        }
+    }
+
+    /// Writes the gradient of the weight, `[outputs, inputs, height, width]`.
+    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
+        match self.winograd {
+            Some(plan) => plan.weight_gradient(x, gradient, weight),
+            None => direct::weight_gradient(&self.geometry, x, gradient, weight),
+        }
+    }
+
+    pub fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
+        match self.winograd {
+            Some(plan) => plan.input_gradient(gradient, weight, x),
+            None => direct::input_gradient(&self.geometry, weight, gradient, x),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the CPU: a quarter of the multiplications of the definition.
+//!
+//! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` plan the three products; `tiles.rs`,
+//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector`.
+//!
+//! Results depend bitwise on the sizes alone: the order of sums does not depend on threads, instruction set or caches.
+
+mod correlation;
+mod kernels;
+mod product;
+mod tiles;
+mod transform;
+mod weight_gradient;
+
+use std::ops::Range;
+
+use super::epilogue::Epilogue;
+use super::pieces::ParallelFor;
+use super::vector::{F32Memory, LANES, Set, Shared};
+use correlation::Correlation;
+use tiles::Grid;
+use transform::TAPS;
+use weight_gradient::WeightGradient;
+
+/// The plan of a convolution of one size.
+#[derive(Clone, Copy)]
+pub struct Winograd {
+    inputs: usize,
+    outputs: usize,
+    /// Pixels of all images.
+    pixels: usize,
+    grid: Grid,
+    parallel_for: ParallelFor,
+    set: Set,
+}
+
+impl Winograd {
+    /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
+    /// direct algorithm is better: if channels do not fill vectors, or less than half of the multiplications is saved.
+    /// The choice does not depend on the batch size, so an image's result does not either.
+    pub fn new(x: [usize; 4], outputs: usize, parallel_for: ParallelFor) -> Option<Self> {
+        let [batch, inputs, height, width] = x;
+        let grid = Grid::new(batch, [height, width]);
+        let pixels = batch * height * width;
+        let saves = grid.tiles * 2 * transform::FREQUENCIES <= pixels * TAPS;
+        let fills = inputs.is_multiple_of(LANES) && outputs.is_multiple_of(LANES);
+        let any = pixels * inputs * outputs > 0;
+        (saves && fills && any).then(|| Self { inputs, outputs, pixels, grid, parallel_for, set: Set::best() })
+    }
+
+    /// The same plan with another instruction set. Panics if the processor lacks it.
+    pub fn on(self, set: Set) -> Self {
+        assert!(Set::available().contains(&set), "the processor has the instruction set");
+        Self { set, ..self }
+    }
+
+    /// Writes the output `y` `[batch, height, width, outputs]`, from `x` `[batch, height, width, inputs]`.
+    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl F32Memory]) {
+        self.forward_with(x, kernels, None, y);
+    }
+
+    /// As [`Winograd::forward`], with an epilogue of the output.
+    pub fn forward_with(&self, x: &[f32], kernels: &[f32], epilogue: Option<Epilogue>, y: &mut [impl F32Memory]) {
+        self.check([x.len(), kernels.len(), y.len()]);
+        let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr().cast()));
+        let (channels, outputs) = (self.inputs, self.outputs);
+        // SAFETY: the lengths are those of the plan.
+        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: false, epilogue }.run() };
+    }
+
+    /// Writes the gradient of the input, in NHWC, to `x`.
+    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [impl F32Memory]) {
+        self.check([x.len(), kernels.len(), gradient.len()]);
+        let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr().cast()));
+        let (channels, outputs) = (self.outputs, self.inputs);
+        // SAFETY: as above.
+        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: true, epilogue: None }.run() };
+    }
+
+    /// Writes the gradient of the kernels, `[outputs, inputs, 3, 3]`, to `kernels`.
+    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [impl F32Memory]) {
+        self.check([x.len(), kernels.len(), gradient.len()]);
+        let (x, gradient, kernels) = (Shared::of(x), Shared::of(gradient), Shared(kernels.as_mut_ptr().cast()));
+        // SAFETY: as above.
+        unsafe { WeightGradient { plan: self, x, gradient, kernels }.run() };
+    }
+
+    fn check(&self, lengths: [usize; 3]) {
+        let expected = [self.pixels * self.inputs, self.inputs * self.outputs * TAPS, self.pixels * self.outputs];
+        assert_eq!(lengths, expected, "the values are those of the size");
+    }
+}
+
+/// Channels of a panel: two vectors if they divide `channels`, else one.
+fn panel(channels: usize) -> usize {
+    if channels.is_multiple_of(2 * LANES) { 2 * LANES } else { LANES }
+}
+
+/// One of `parts` parts of a range, whose lengths differ by at most one.
+fn part(of: &Range<usize>, number: usize, parts: usize) -> Range<usize> {
+    of.start + of.len() * number / parts..of.start + of.len() * (number + 1) / parts
+}

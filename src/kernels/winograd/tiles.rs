@@ -1,0 +1,220 @@
+//! Tiles of images to and from frequencies.
+
+use std::ops::Range;
+
+use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
+use crate::epilogue::Epilogue;
+use crate::vector::{LANES, Routine, Vector, prefetch};
+
+/// The tiles of a batch, image by image and row by row. Tiles at the lower and right edges may extend beyond the image.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    height: usize,
+    width: usize,
+    rows: usize,
+    columns: usize,
+    /// Tiles of all images.
+    pub(super) tiles: usize,
+}
+
+impl Grid {
+    pub(super) fn new(batch: usize, [height, width]: [usize; 2]) -> Self {
+        let (rows, columns) = (height.div_ceil(TILE), width.div_ceil(TILE));
+        Self { height, width, rows, columns, tiles: batch * rows * columns }
+    }
+
+    /// The index of the pixel `y` below and `x` right of a tile's corner; `None` outside of the image.
+    #[inline(always)]
+    fn pixel(&self, tile: usize, y: isize, x: isize) -> Option<usize> {
+        let (image, place) = (tile / (self.rows * self.columns), tile % (self.rows * self.columns));
+        let (top, left) = (place / self.columns * TILE, place % self.columns * TILE);
+        let (y, x) = (top.wrapping_add_signed(y), left.wrapping_add_signed(x));
+        (y < self.height && x < self.width).then(|| (image * self.height + y) * self.width + x)
+    }
+
+    /// Prefetches part `number` of `parts` of the pixels of some tiles. Called between products, so that loads overlap
+    /// with computation.
+    pub(super) fn fetch(&self, images: Images, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
+        for wanted in super::part(&(0..tiles.len() * PIXELS), number, parts) {
+            let (tile, place) = (tiles.start + wanted / PIXELS, wanted % PIXELS);
+            if let Some(pixel) = self.pixel(tile, (place / TILE) as isize, (place % TILE) as isize) {
+                for channel in (0..images.channels).step_by(LANES) {
+                    prefetch(images.first.wrapping_add(pixel * images.step + channel));
+                }
+            }
+        }
+    }
+}
+
+/// Some adjacent channels of the NHWC activations of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Images {
+    /// The first of these channels of the first pixel.
+    pub(super) first: *mut f32,
+    /// Values from one pixel to the next.
+    pub(super) step: usize,
+    pub(super) channels: usize,
+}
+
+/// The layout of transformed tiles: `[frequency][channels / group][slots][group]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slots {
+    /// Adjacent channels, a multiple of sixteen.
+    pub(super) group: usize,
+    /// Capacity in tiles.
+    pub(super) count: usize,
+    /// Values from one frequency to the next.
+    pub(super) plane: usize,
+}
+
+impl Slots {
+    pub(super) fn new(count: usize, channels: usize, group: usize) -> Self {
+        Self { group, count, plane: plane(count * channels) }
+    }
+
+    /// Values of all frequencies.
+    pub(super) fn len(&self) -> usize {
+        FREQUENCIES * self.plane
+    }
+
+    /// Offset of a tile's sixteen channels from `channel` on, at the first frequency.
+    #[inline(always)]
+    pub(super) fn at(&self, slot: usize, channel: usize) -> usize {
+        (channel / self.group * self.count + slot) * self.group + channel % self.group
+    }
+}
+
+/// The distance of planes of `values` values, an odd number of cache lines: planes a power of two apart would share few
+/// cache sets.
+pub(super) fn plane(values: usize) -> usize {
+    (values.div_ceil(LANES) | 1) * LANES
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TileKind {
+    Input,
+    Gradient,
+}
+
+/// Transforms tiles of images to frequencies; the first is written to slot `slot`.
+pub(super) struct ToFrequencies {
+    pub(super) grid: Grid,
+    pub(super) tiles: Range<usize>,
+    pub(super) images: Images,
+    pub(super) to: *mut f32,
+    pub(super) slots: Slots,
+    pub(super) slot: usize,
+    pub(super) kind: TileKind,
+}
+
+impl Routine for ToFrequencies {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.kind {
+                TileKind::Input => self.map::<V, Input, PATCH, FREQUENCIES>(1),
+                TileKind::Gradient => self.map::<V, Gradient, TILE, PIXELS>(0),
+            }
+        }
+    }
+}
+
+/// The values of pixels outside of an image.
+static ZEROS: [f32; LANES] = [0.0; LANES];
+
+impl ToFrequencies {
+    #[inline(always)]
+    unsafe fn map<V: Vector, L: Line<SIDE, PATCH>, const SIDE: usize, const N: usize>(&self, halo: isize) {
+        for tile in self.tiles.clone() {
+            let slot = self.slot + tile - self.tiles.start;
+            let mut from = Square::<N>::new(&self.grid, tile, halo, self.images, ZEROS.as_ptr().cast_mut());
+            for channel in (0..self.images.channels).step_by(LANES) {
+                let to = Planes { first: self.to.wrapping_add(self.slots.at(slot, channel)), step: self.slots.plane };
+                // SAFETY: passed on to the caller.
+                unsafe { square::<V, L, SIDE, PATCH>(&from.places, &to) };
+                from.advance();
+            }
+        }
+    }
+}
+
+/// Transforms sums at all frequencies to tiles of images.
+pub(super) struct FromFrequencies<'a> {
+    pub(super) grid: Grid,
+    pub(super) tiles: Range<usize>,
+    pub(super) images: Images,
+    /// `[frequency][tiles][channels]`.
+    pub(super) from: *mut f32,
+    /// Values from one frequency to the next.
+    pub(super) plane: usize,
+    /// Applied to the values of a tile while they are in a cache, and the number of the first channel.
+    pub(super) epilogue: Option<(Epilogue<'a>, usize)>,
+}
+
+impl Routine for FromFrequencies<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let mut outside = [0.0; LANES];
+        for tile in self.tiles.clone() {
+            let mut to = Square::<PIXELS>::new(&self.grid, tile, 0, self.images, outside.as_mut_ptr());
+            for channel in (0..self.images.channels).step_by(LANES) {
+                let first = self.from.wrapping_add((tile - self.tiles.start) * self.images.channels + channel);
+                // SAFETY: passed on to the caller.
+                unsafe { square::<V, Output, PATCH, TILE>(&Planes { first, step: self.plane }, &to.places) };
+                if let Some((epilogue, first)) = &self.epilogue {
+                    // SAFETY: the places of the square have just been written.
+                    unsafe { to.apply(epilogue, first + channel, self.images.first.wrapping_sub(*first)) };
+                }
+                to.advance();
+            }
+        }
+    }
+}
+
+/// Addresses of sixteen channels of the pixels of a square.
+struct Square<const N: usize> {
+    places: [*mut f32; N],
+    /// Distance to the next sixteen channels; 0 outside of the image.
+    steps: [usize; N],
+}
+
+impl<const N: usize> Square<N> {
+    /// A square whose corner is `halo` above and left of a tile's; pixels outside of the image are at `outside`.
+    #[inline(always)]
+    fn new(grid: &Grid, tile: usize, halo: isize, images: Images, outside: *mut f32) -> Self {
+        let side = N.isqrt();
+        let mut square = Self { places: [outside; N], steps: [0; N] };
+        for i in 0..N {
+            if let Some(pixel) = grid.pixel(tile, (i / side) as isize - halo, (i % side) as isize - halo) {
+                square.places[i] = images.first.wrapping_add(pixel * images.step);
+                square.steps[i] = LANES;
+            }
+        }
+        square
+    }
+
+    /// Applies the epilogue to sixteen channels from `channel` on; `first` is the address of the first pixel's channel 0.
+    ///
+    /// # Safety
+    ///
+    /// The places inside of the image hold values of the epilogue's size.
+    #[inline(always)]
+    unsafe fn apply(&self, epilogue: &Epilogue, channel: usize, first: *const f32) {
+        for (place, _) in self.places.iter().zip(&self.steps).filter(|(_, step)| **step > 0) {
+            // SAFETY: passed on to the caller; an array has the alignment of f32.
+            unsafe {
+                let at = place.cast_const().offset_from(first) as usize;
+                let values = place.cast::<[f32; LANES]>();
+                values.write(epilogue.channels(values.read(), channel, at));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        for i in 0..N {
+            self.places[i] = self.places[i].wrapping_add(self.steps[i]);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! All three products of a convolution against its definition.
+
+use std::mem::MaybeUninit;
+
+use kiln_kernels::{Convolution, Geometry, ParallelFor, Trim};
+
+use super::{alone, assert_close, backwards, noise};
+
+/// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no block.
+const SIZES: [([usize; 4], usize, usize, usize, usize); 7] = [
+    ([2, 3, 9, 7], 5, 3, 1, 1),
+    ([3, 16, 8, 8], 16, 3, 1, 1),
+    ([2, 20, 11, 6], 33, 3, 2, 1),
+    ([1, 3, 23, 17], 18, 7, 2, 3),
+    ([5, 64, 4, 4], 48, 1, 1, 0),
+    ([4, 17, 6, 6], 16, 1, 2, 0),
+    ([33, 32, 2, 2], 32, 3, 1, 1),
+];
+
+fn written(length: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
+    let mut values = vec![MaybeUninit::new(f32::NAN); length];
+    write(&mut values);
+    // SAFETY: each value was initialised above.
+    values.into_iter().map(|value| unsafe { value.assume_init() }).collect()
+}
+
+#[test]
+fn products_are_those_of_the_definition_and_do_not_depend_on_threads() {
+    for (x, outputs, kernel, stride, padding) in SIZES {
+        let [batch, inputs, height, width] = x;
+        let geometry = |parallel_for: ParallelFor| {
+            let (size, kernel) = ([height, width], [kernel; 2]);
+            Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for }
+        };
+        let [rows, columns] = geometry(alone).output();
+        let images = noise(batch * height * width * inputs, 1);
+        let weight = noise(outputs * inputs * kernel * kernel, 2);
+        let gradient = noise(batch * rows * columns * outputs, 3);
+        let [mut y, mut dw, mut dx] = [gradient.len(), weight.len(), images.len()].map(|length| vec![0.0_f64; length]);
+        for n in 0..batch {
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                for (ky, kx) in (0..kernel).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
+                    let (iy, ix) = (row * stride + ky, column * stride + kx);
+                    if iy < padding || ix < padding || iy - padding >= height || ix - padding >= width {
+                        continue;
+                    }
+                    let image = ((n * height + iy - padding) * width + ix - padding) * inputs;
+                    let pixel = ((n * rows + row) * columns + column) * outputs;
+                    for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
+                        let tap = ((o * inputs + i) * kernel + ky) * kernel + kx;
+                        y[pixel + o] += f64::from(images[image + i]) * f64::from(weight[tap]);
+                        dw[tap] += f64::from(images[image + i]) * f64::from(gradient[pixel + o]);
+                        dx[image + i] += f64::from(gradient[pixel + o]) * f64::from(weight[tap]);
+                    }
+                }
+            }
+        }
+        for is_direct in [false, true] {
+            let products = |threads: ParallelFor| {
+                let plan = Convolution::new(geometry(threads), is_direct);
+                [
+                    written(y.len(), |output| plan.forward(&images, &weight, None, output)),
+                    written(dw.len(), |output| plan.weight_gradient(&images, &gradient, output)),
+                    written(dx.len(), |output| plan.input_gradient(&weight, &gradient, output)),
+                ]
+            };
+            let found = products(alone);
+            for (found, expected) in found.iter().zip([&y, &dw, &dx]) {
+                assert_close(found, expected, &format!("{x:?} to {outputs}, kernel {kernel}, direct {is_direct}"));
+            }
+            assert!(products(backwards) == found, "other bits on other threads for {x:?} to {outputs}");
+        }
+    }
+}
+
+#[test]
+fn a_trimmed_kernel_has_what_lies_on_the_image() {
+    let trim = Trim::of([8, 2, 1, 1], [3, 2, 3, 3], 1, 1).expect("one pixel meets one of nine");
+    assert_eq!((trim.part(), trim.rows.clone(), trim.columns.clone()), ([3, 2, 1, 1], 1..2, 1..2));
+    let whole: Vec<f32> = (0..54).map(|value| value as f32).collect();
+    let part = written(6, |part| trim.crop(&whole, part, alone));
+    assert_eq!(part, [4.0, 13.0, 22.0, 31.0, 40.0, 49.0]);
+    let back = written(54, |whole| trim.pad(&part, whole, backwards));
+    assert!(back.iter().zip(&whole).enumerate().all(|(i, (back, from))| *back == if i % 9 == 4 { *from } else { 0.0 }));
+    assert!(Trim::of([8, 2, 3, 3], [3, 2, 3, 3], 1, 1).is_none());
+}
