@@ -29,7 +29,7 @@
 //! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the task (image classification) and the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
-//! | [`cli`] | flags to settings, arguments to commands | what the commands do |
+//! | [`cli`] | flags to settings, arguments to commands that run | how the commands do their work |
 //!
 //! ## A batch, from the loader to the update
 //!

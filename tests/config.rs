@@ -29,7 +29,7 @@ const DEFAULT_TOML: &str = include_str!("../config/default.toml");
 
 fn request(line: &[&str]) -> Request {
     match Cli::try_parse_from([&["train"], line].concat()).expect("arguments that clap accepts") {
-        Command::Train(request) => request,
+        Command::Train(options) => options.request,
         other => panic!("'{line:?}' should train, not {other:?}"),
     }
 }

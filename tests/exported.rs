@@ -162,7 +162,7 @@ fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
         ("--std=0,1,1", "three numbers above 0"),
         ("--center-crop=0.01", "0 or a number from 0.1 to 1"),
         ("--image-size=0", "a whole number, 1 to 1024"),
-        ("--exif=perhaps", "ignore or apply"),
+        ("--exif=perhaps", "possible values: ignore, apply"),
         ("--classes=a,b,c,d", "4 classes are named, but the network in 'bare.pth' has 3 outputs"),
     ] {
         let refused = run(&place, "predict", "bare.pth", &[IMAGE, wrong]);

@@ -278,7 +278,7 @@ fn a_command_line_is_refused_with_all_its_faults_at_once() {
     );
     said(&["launch", "--nproc=2", "--", "--epoch=3", "--seed=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
     said(&["sweep", "run.seed=1,2", "--", "--epoch=3", "--lr=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
-    said(&["find", "lr", "--steps=3"], &["--steps must be a whole number, 20 to 65535, got '3'"]);
+    said(&["find", "lr", "--steps=3"], &["'3' for '--steps <N>': must be a whole number, 20 to 65535"]);
 }
 
 #[test]

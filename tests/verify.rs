@@ -224,9 +224,12 @@ fn what_cannot_be_verified_is_refused() {
     let both = |arguments: &[&str]| errors(&verify(&place, arguments)).join("\n");
     assert_eq!(
         both(&["--stretches=2", "--against=other"]),
-        "train: --stretches does not go with --against; leave one of them out"
+        "train: the argument '--stretches <N>' cannot be used with '--against <RUN>'; 'train verify --help' says more"
     );
-    assert_eq!(both(&["--against=a", "--against=b"]), "train: --against is given twice; give it once");
+    assert_eq!(
+        both(&["--against=a", "--against=b"]),
+        "train: the argument '--against <RUN>' cannot be used multiple times; 'train verify --help' says more"
+    );
 }
 
 #[test]

@@ -1,61 +1,76 @@
 //! The options of commands for runs of several processes, other than training.
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Run;
 use super::refusal::whole;
-use super::{Cli, Command, Refusal};
+use super::training::Training;
+use crate::config::Request;
+use crate::error::Result;
 use crate::launch::sbatch::Sbatch;
 use crate::parallel::ParallelConfig;
+use crate::trainer::{members, rendezvous, secret, slurm};
 
 #[derive(Debug, Args)]
-pub(super) struct Rendezvous {
+pub struct Rendezvous {
     /// Where to listen, as in 0.0.0.0:23456.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
-    pub bind: SocketAddr,
+    bind: SocketAddr,
     /// All addresses of the run's --dist-url, if it names several.
     #[arg(long, value_name = "URL")]
-    pub dist_url: Option<String>,
+    dist_url: Option<String>,
     /// The run's --lost-after, if its --dist-url names several addresses.
-    #[arg(long, value_name = "SECONDS")]
-    pub lost_after: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| text.parse::<f64>().map_err(|_| "a number"))]
+    lost_after: Option<f64>,
     #[command(flatten)]
-    pub terms: Terms,
+    terms: Terms,
 }
 
-impl Rendezvous {
-    pub(super) fn command(self) -> Command {
+impl Run for Rendezvous {
+    fn run(self) -> Result<u8> {
         let Self { bind, dist_url, lost_after, terms } = self;
         let mut parallel = terms.at(dist_url.unwrap_or_else(|| format!("tcp://{bind}")));
         parallel.lost_after = lost_after.unwrap_or(parallel.lost_after);
-        Command::Rendezvous { bind, parallel: Box::new(parallel) }
+        rendezvous(bind, &parallel)
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Members {
+pub struct Members {
     /// Where the processes of the run meet, as in tcp://node1:23456.
     #[arg(long, value_name = "URL")]
-    pub dist_url: String,
+    dist_url: String,
     /// Ask the process of this rank to save its part and leave after the current step.
     #[arg(long, value_name = "RANK", value_parser = whole::<usize>(0..=u64::MAX))]
-    pub drain: Option<usize>,
+    drain: Option<usize>,
     #[command(flatten)]
-    pub terms: Terms,
+    terms: Terms,
+}
+
+impl Run for Members {
+    fn run(self) -> Result<u8> {
+        members(&self.terms.at(self.dist_url), self.drain).map(|()| 0)
+    }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Secret {
+pub struct Secret {
     /// File to write; it must not exist. Only you can read it.
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    file: PathBuf,
+}
+
+impl Run for Secret {
+    fn run(self) -> Result<u8> {
+        secret(&self.file).map(|()| 0)
+    }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Slurm {
+pub struct Slurm {
     /// Machines.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1..=10_000))]
     nodes: u16,
@@ -80,29 +95,31 @@ pub(super) struct Slurm {
     /// Submit the script instead of printing it.
     #[arg(long)]
     submit: bool,
-    /// Flags and settings of the training, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
+    #[command(flatten)]
+    training: Training,
 }
 
-impl Slurm {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let Self { nodes, gpus_per_node, time, job_name, directives, modules, interface, submit, arguments } = self;
-        let request = Cli::training(&arguments, "slurm --nodes N --")?;
-        let script =
-            Sbatch { job_name, nodes, gpus_per_node, time, directives, modules, interface, arguments }.script();
-        Ok(Command::Slurm { script, submit, request })
+impl Run for Slurm {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        let Self { nodes, gpus_per_node, time, job_name, directives, modules, interface, submit, training } = self;
+        let Training { arguments, request } = training;
+        let sbatch = Sbatch { job_name, nodes, gpus_per_node, time, directives, modules, interface, arguments };
+        slurm(&sbatch.script(), submit, &request).map(|()| 0)
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
     let address = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
     address.ok_or_else(|| "an address and a port, as in 0.0.0.0:23456".into())
 }
 
 /// The options to connect with the rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub(super) struct Terms {
+pub struct Terms {
     /// Name of the job.
     #[arg(long, value_name = "NAME", default_value = "kiln")]
     job_id: String,
@@ -117,7 +134,7 @@ pub(super) struct Terms {
 
 impl Terms {
     /// The same as a configuration.
-    pub fn at(self, dist_url: String) -> ParallelConfig {
+    fn at(self, dist_url: String) -> ParallelConfig {
         let Self { job_id, job_secret_file, insecure } = self;
         let job_secret_file = job_secret_file.unwrap_or_default();
         ParallelConfig { job_id, job_secret_file, insecure, dist_url, ..Default::default() }

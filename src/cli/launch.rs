@@ -1,18 +1,20 @@
 //! The options of `train launch`.
 
-use std::ffi::OsString;
-
 use clap::Args;
 
+use super::Run;
 use super::refusal::whole;
-use super::{Cli, Command, Refusal};
+use super::training::Training;
+use crate::config::Request;
+use crate::error::Result;
 use crate::launch::Machines;
+use crate::trainer::launch;
 
 #[derive(Debug, Args)]
-pub(super) struct Launch {
+pub struct Launch {
     /// Processes, each with its part of the devices.
     #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = whole::<u16>(1..=1024))]
-    nproc: u16,
+    pub nproc: u16,
     /// Machines, on each of which this command starts N processes.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1..=1024))]
     nnodes: u16,
@@ -25,16 +27,18 @@ pub(super) struct Launch {
     /// Port there.
     #[arg(long, value_name = "PORT", default_value = "29500", value_parser = whole::<u16>(1..=65535))]
     master_port: u16,
-    /// Flags and settings of the training, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
+    #[command(flatten)]
+    pub training: Training,
 }
 
-impl Launch {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let request = Cli::training(&self.arguments, "launch --nproc N --")?;
+impl Run for Launch {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
         let (count, number) = (self.nnodes.into(), self.node_rank.into());
         let machines = Machines::new(count, number, self.master_addr, self.master_port)?;
-        Ok(Command::Launch { processes: self.nproc.into(), machines, arguments: self.arguments, request })
+        launch(self.nproc.into(), &machines, &self.training.arguments, self.training.request)
     }
 }

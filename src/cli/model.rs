@@ -4,77 +4,48 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Run;
 use super::options::Options;
-use super::refusal::{as_checkpoint, whole};
-use super::{Cli, Command, Refusal};
-use crate::config::{Request, Setting};
-use crate::data::Exif;
-use crate::error::Error;
-use crate::trainer::{Answers, Verification, Which};
-use crate::weights::description::{deviation, mean, share, size};
+use super::refusal::whole;
+use super::training::Training;
+use crate::config::{Request, Setting, check};
+use crate::error::Result;
+use crate::trainer::{Answers, Question, Verification, Which, evaluate, export, predict, prepare_process, verify};
 use crate::weights::{Format, Stated};
 
 #[derive(Debug, Args)]
-pub(super) struct Source {
+pub struct Source {
     /// The model: a run's directory, a checkpoint's directory, or a .safetensors or .pth file.
     #[arg(long, value_name = "PATH", default_value = "runs/last")]
-    checkpoint: PathBuf,
+    pub checkpoint: PathBuf,
     /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
     #[arg(long, value_name = "CHOICE")]
-    which: Option<Which>,
-}
-
-/// What the user says about images and classes.
-#[derive(Debug, Args)]
-struct Images {
-    /// Mean of red, green and blue, for values from 0 to 1; without it, what the weights say.
-    #[arg(long, value_name = "R,G,B", value_parser = mean)]
-    mean: Option<[f32; 3]>,
-    /// Their standard deviation, as --mean.
-    #[arg(long, value_name = "R,G,B", value_parser = deviation)]
-    std: Option<[f32; 3]>,
-    /// Side in pixels that images are resized to; without it, that of the training images.
-    #[arg(long = "image-size", value_name = "N", value_parser = size)]
-    size: Option<usize>,
-    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
-    /// weights say.
-    #[arg(long, value_name = "X", value_parser = share)]
-    center_crop: Option<f64>,
-    /// Whether images are turned upright, as their camera says; without it, what the weights say.
-    #[arg(long, value_name = "CHOICE")]
-    exif: Option<Exif>,
-    /// Names of the classes in the order of the outputs; without them, what the weights say.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    classes: Vec<String>,
-}
-
-impl From<Images> for Stated {
-    fn from(Images { mean, std, size, center_crop, exif, classes }: Images) -> Self {
-        Self { mean, std, size, center_crop, exif, classes }
-    }
+    pub which: Option<Which>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Evaluate {
+pub struct Evaluate {
     #[command(flatten)]
-    source: Source,
+    pub source: Source,
     #[command(flatten)]
     options: Options<false>,
 }
 
-impl Evaluate {
-    pub(super) fn command(self) -> Result<Command, Error> {
-        let Source { checkpoint, which } = self.source;
-        let request = self.options.request;
-        match request.arguments.iter().find(|argument| !argument.contains('=')) {
-            Some(path) => Err(Error::usage(format!("unknown argument '{path}'; {}", as_checkpoint(path)))),
-            None => Ok(Command::Evaluate { checkpoint, which, request }),
-        }
+impl Run for Evaluate {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.options.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        let request = self.options.request.alone();
+        check(&request)?;
+        prepare_process(&request);
+        evaluate(&self.source.checkpoint, self.source.which, request).map(|()| 0)
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Predict {
+pub struct Predict {
     /// JPEG, PNG, BMP or WebP files, folders of them, or - for names from standard input, one a line.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
@@ -90,7 +61,7 @@ pub(super) struct Predict {
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
-    stated: Images,
+    stated: Stated,
     /// Tensor library, as for training.
     #[arg(long, value_name = "CHOICE")]
     backend: Option<String>,
@@ -99,12 +70,12 @@ pub(super) struct Predict {
     gpu_ids: Option<String>,
 }
 
-impl Predict {
-    pub(super) fn command(self) -> Command {
+impl Run for Predict {
+    fn run(self) -> Result<u8> {
         let settings =
             [("parallel.backend", "--backend", self.backend), ("parallel.gpu_ids", "--gpu-ids", self.gpu_ids)];
         let setting = |(key, flag, value): (&str, &str, Option<String>)| {
-            Some(Setting { key: key.into(), value: value?, flag: flag.into() })
+            Some(Setting { key: key.into(), value: value?, place: flag.into() })
         };
         let flags = settings.into_iter().filter_map(setting).collect();
         let Self { source: Source { checkpoint, which }, images, top, json, csv, stated, .. } = self;
@@ -114,12 +85,14 @@ impl Predict {
             _ => Answers::Text,
         };
         let request = Request { flags, ..Request::default() };
-        Command::Predict { checkpoint, which, images, top: top.into(), answers, stated: stated.into(), request }
+        check(&request)?;
+        prepare_process(&request);
+        predict(&checkpoint, which, Question { images, top: top.into(), answers }, stated, request)
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Export {
+pub struct Export {
     #[command(flatten)]
     source: Source,
     /// safetensors and pth hold what torchvision's load_state_dict accepts, onnx the whole network.
@@ -132,19 +105,22 @@ pub(super) struct Export {
     #[arg(long)]
     no_ema: bool,
     #[command(flatten)]
-    stated: Images,
+    stated: Stated,
 }
 
-impl Export {
-    pub(super) fn command(self) -> Command {
+impl Run for Export {
+    fn run(self) -> Result<u8> {
         let Self { source: Source { checkpoint, which }, to, output, no_ema, stated } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
-        Command::Export { checkpoint, which, to, output, averaged: !no_ema, stated: stated.into() }
+        export(&checkpoint, which, to, &output, !no_ema, stated).map(|()| 0)
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Verify {
+#[command(mut_arg("arguments", |it| {
+    it.help("Where the steps are repeated, as in -- --gpu-ids 0; the results must not depend on it")
+}))]
+pub struct Verify {
     /// The run's directory.
     #[arg(value_name = "RUN", default_value = "runs/last")]
     run: PathBuf,
@@ -157,15 +133,19 @@ pub(super) struct Verify {
     /// Another run of the same experiment: says where the two part, by repeating both up to there.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["stretches", "seed"])]
     against: Option<PathBuf>,
-    /// Where the steps are repeated, as in -- --gpu-ids 0; the results must not depend on it.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<String>,
+    #[command(flatten)]
+    training: Training,
 }
 
-impl Verify {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let Self { run, stretches, seed, against, arguments } = self;
-        let request = Cli::training(&arguments, "verify RUN --")?;
-        Ok(Command::Verify(Verification { run, stretches, seed, against, arguments, request }))
+impl Run for Verify {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        let Self { run, stretches, seed, against, training: Training { arguments, request } } = self;
+        let request = request.alone();
+        check(&request)?;
+        verify(&Verification { run, stretches, seed, against, arguments, request })
     }
 }

@@ -2,24 +2,36 @@
 
 use std::path::PathBuf;
 
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 
+use super::Run;
+use super::refusal::as_checkpoint;
 use crate::config::alias::{self, Alias};
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
-use crate::config::{Request, Setting};
+use crate::config::{Request, Setting, resolve};
+use crate::error;
+use crate::trainer::{completed, prepare_process, train};
 
-/// Keys with another meaning for an evaluation than for a training.
-const EVALUATED: [(&str, &str); 1] = [(
-    "run.output_dir",
-    "Directory for the tables and the confusion matrix; empty means evaluation/ in the run's directory.",
-)];
+/// The meaning of `run.output_dir` for an evaluation.
+const EVALUATED: &str =
+    "Directory for the tables and the confusion matrix; empty means evaluation/ in the run's directory.";
 
 /// The options of a [`Request`]; without `TRAINS`, only those of an evaluation.
 #[derive(Debug)]
-pub(super) struct Options<const TRAINS: bool> {
-    pub(super) request: Request,
+pub struct Options<const TRAINS: bool> {
+    pub request: Request,
+}
+
+impl Run for Options<true> {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.request)
+    }
+
+    fn run(self) -> error::Result<u8> {
+        prepare_process(&self.request);
+        train(resolve(&completed(self.request)?)?)
+    }
 }
 
 impl<const TRAINS: bool> Args for Options<TRAINS> {
@@ -38,36 +50,26 @@ impl<const TRAINS: bool> Args for Options<TRAINS> {
 
 impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |flag: &&Flag| matches.value_source(flag.long) == Some(ValueSource::CommandLine);
-        let setting = |flag: &Flag| Setting {
-            key: flag.key.into(),
-            value: match flag.takes {
-                Takes::Nothing(on) => on.to_string(),
-                _ => matches.get_one::<String>(flag.long).cloned().unwrap_or_default(),
-            },
-            flag: format!("--{}", flag.long),
+        let setting = |id: &str, key: &str, long: &str| {
+            let value = matches.get_one::<String>(id)?.clone();
+            Some(Setting { key: key.into(), value, place: format!("--{long}") })
         };
-        let is_given = |alias: &Alias| TRAINS && matches.value_source(alias.name) == Some(ValueSource::CommandLine);
-        let foreign = |(long, alias): (String, &Alias)| Setting {
-            key: alias.name.into(),
-            value: if alias.takes_value {
-                matches.get_one(alias.name).cloned().unwrap_or_default()
-            } else {
-                String::new()
-            },
-            flag: format!("--{long}"),
-        };
-        let foreign = alias::flags().filter(|(_, alias)| is_given(alias)).map(foreign);
-        let own = headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting);
+        let foreign = alias::flags().filter(|_| TRAINS);
+        let foreign = foreign.filter_map(|(long, alias)| setting(alias.name, alias.name, &long));
+        let own = headings(TRAINS).flat_map(|heading| heading.flags);
+        let own = own.filter_map(|flag| setting(flag.long, flag.key, flag.long));
+        let is_setting = |argument: &String| TRAINS || argument.contains('=');
+        let (arguments, paths): (Vec<_>, Vec<_>) = all(matches, "arguments").into_iter().partition(is_setting);
+        let complaint = |path: &String| format!("unknown argument '{path}'; {}", as_checkpoint(path));
         let request = Request {
             saved: None,
             weights: None,
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),
-            arguments: all(matches, "arguments"),
+            arguments,
             flags: foreign.chain(own).collect(),
-            complaints: Vec::new(),
+            complaints: paths.iter().map(complaint).collect(),
         };
         Ok(Self { request })
     }
@@ -118,22 +120,24 @@ fn describe(flag: &Flag, help: String) -> Arg {
             value(arg, name).num_args(0..=1).require_equals(true).default_missing_value(missing)
         }
         // A switch and its `--no-` form: the last one wins.
-        Takes::Nothing(_) => arg
-            .action(ArgAction::SetTrue)
+        Takes::Nothing(on) => arg
+            .action(ArgAction::Set)
+            .num_args(0)
+            .default_missing_value(on.to_string())
             .overrides_with_all(flag::all().filter(|other| other.key == flag.key).map(|other| other.long)),
     }
 }
 
 /// The option for a flag of another trainer, which is accepted but hidden.
 fn describe_foreign(long: String, alias: &'static Alias) -> Arg {
-    let arg = Arg::new(alias.name).long(long).hide(true).overrides_with(alias.name);
-    if alias.takes_value { arg.value_name("VALUE") } else { arg.action(ArgAction::SetTrue) }
+    let arg = Arg::new(alias.name).long(long).hide(true).action(ArgAction::Set).overrides_with(alias.name);
+    arg.value_name("VALUE").num_args(usize::from(alias.takes_value)).default_missing_value("")
 }
 
 /// The meaning of the flag's key, its choices and its default.
 fn help(flag: &Flag, schema: &Schema, trains: bool) -> String {
-    let evaluated = EVALUATED.iter().find(|(key, _)| !trains && *key == flag.key).map(|(_, meaning)| *meaning);
-    let meaning = evaluated.unwrap_or_else(|| schema.meaning(flag.key));
+    let is_evaluated = !trains && flag.key == "run.output_dir";
+    let meaning = if is_evaluated { EVALUATED } else { schema.meaning(flag.key) };
     let default = schema.default(flag.key).map(plain).unwrap_or_default();
     let default = match default.trim_matches(['[', ']']) {
         "" | "false" => String::new(),

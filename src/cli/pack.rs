@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Command;
+use super::Run;
 use super::refusal::whole;
 use crate::data::{Corrupt, DataConfig, Exif, Recipe};
+use crate::error::Result;
+use crate::trainer::pack;
 
 #[derive(Debug, Args)]
-pub(super) struct Pack {
+pub struct Pack {
     /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards or Parquet files or a pattern for them, or
     /// another pack.
     #[arg(value_name = "SOURCE")]
@@ -38,20 +40,20 @@ pub(super) struct Pack {
     label_column: String,
 }
 
-impl Pack {
-    pub(super) fn command(self) -> Command {
+impl Run for Pack {
+    fn run(self) -> Result<u8> {
         let Self { source, output, side, jpeg, apply_exif, skip_corrupt, image_column, label_column } = self;
         let anew = side.is_some() || jpeg.is_some() || apply_exif;
         let exif = if apply_exif { Exif::Apply } else { Exif::Ignore };
         let recipe = anew.then_some(Recipe { side, exif, jpeg: jpeg.unwrap_or(1.0) });
         let corrupt = if skip_corrupt { Corrupt::Skip } else { Corrupt::Refuse };
         let config = DataConfig { dir: source, corrupt, image_column, label_column, ..DataConfig::default() };
-        Command::Pack { config: Box::new(config), output, recipe }
+        pack(&config, recipe, &output).map(|()| 0)
     }
 }
 
 /// A percentage as a share of one.
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> std::result::Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
     let share = percent.filter(|percent: &f64| (0.0..=100.0).contains(percent)).map(|percent| percent / 100.0);
     share.ok_or_else(|| "a share from 0% to 100%, as in 10%".into())

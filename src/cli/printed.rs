@@ -1,20 +1,99 @@
-//! Text that is made from the options: completions for shells, and the manual page.
+//! Commands that only print or describe: the configuration, a report, this machine, and text that is made from the options.
 
-use clap::CommandFactory;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::Cli;
+use super::options::Options;
+use super::{Cli, Run};
+use crate::config::{Request, resolve};
+use crate::error::{Result, shown};
+use crate::report::write_for_user;
+use crate::trainer::{completed, doctor, say};
 
-/// What `shell` runs to complete arguments.
-pub(super) fn completions(shell: Shell) -> String {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "train", &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+#[derive(Debug, Args)]
+pub struct Config {
+    #[command(flatten)]
+    options: Options<true>,
 }
 
-/// The manual page, in the language of `man`.
-pub(super) fn manual() -> String {
-    let mut text = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut text).expect("writing to memory does not fail");
-    String::from_utf8_lossy(&text).into_owned()
+impl Run for Config {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.options.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        say(&resolve(&completed(self.options.request)?)?.config.to_toml());
+        Ok(0)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Directories of runs.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
+    /// File to write; curves.svg goes beside it. Without it, report.html in the run's directory, or in the
+    /// directory report for several runs.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Run for Report {
+    fn run(self) -> Result<u8> {
+        let page = write_for_user(&self.runs, self.output)?;
+        say(&format!("report      {}; curves.svg is beside it", shown(page)));
+        Ok(0)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor;
+
+impl Run for Doctor {
+    fn run(self) -> Result<u8> {
+        doctor();
+        Ok(0)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Which shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Run for Completions {
+    fn run(self) -> Result<u8> {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "train", &mut text);
+        say(&String::from_utf8_lossy(&text));
+        Ok(0)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Man;
+
+impl Run for Man {
+    fn run(self) -> Result<u8> {
+        let mut text = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut text).expect("writing to memory does not fail");
+        say(&String::from_utf8_lossy(&text));
+        Ok(0)
+    }
+}
+
+/// The help or the version, as clap prints it.
+#[derive(Debug)]
+pub struct Help(pub clap::Error);
+
+impl Run for Help {
+    fn run(self) -> Result<u8> {
+        // As for clap's own exit, nobody may read it.
+        let _ = self.0.print();
+        Ok(0)
+    }
 }

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::Run;
 use super::refusal::whole;
-use super::{Cli, Command, Refusal};
-use crate::error::Error;
+use super::training::Training;
+use crate::config::Request;
+use crate::error::{Error, Result};
 use crate::study::finding;
 use crate::study::scaling::{Mode, Sizes};
-use crate::trainer::PlanOptions;
+use crate::trainer::{PlanOptions, find, plan, scaling};
 
 #[derive(Debug, Args)]
-pub(super) struct Scaling {
+pub struct Scaling {
     /// Numbers of replicas to measure, separated by commas.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = whole::<u16>(1..=1024))]
     replicas: Vec<u16>,
@@ -34,9 +36,8 @@ pub(super) struct Scaling {
     /// Directory for the analysis: scaling.csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "scaling")]
     output_dir: PathBuf,
-    /// Flags and settings of the training, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<String>,
+    #[command(flatten)]
+    training: Training,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -46,37 +47,40 @@ enum Modes {
     Both,
 }
 
-impl Scaling {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let request = Cli::training(&self.arguments, "scaling ... --")?;
+impl Run for Scaling {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
         let sizes = |numbers: Vec<u16>| {
             let mut numbers: Vec<usize> = numbers.into_iter().map(usize::from).collect();
             numbers.sort_unstable();
             numbers.dedup();
             numbers
         };
-        Ok(Command::Scaling {
-            sizes: Sizes {
-                replicas: sizes(self.replicas),
-                processes: sizes(self.processes),
-                modes: match self.mode {
-                    Modes::Weak => vec![Mode::Weak],
-                    Modes::Strong => vec![Mode::Strong],
-                    Modes::Both => vec![Mode::Weak, Mode::Strong],
-                },
-                steps: self.steps.into(),
-                warmup: self.warmup_steps.into(),
-                threads: self.threads_per_replica.into(),
-                output: self.output_dir,
+        let sizes = Sizes {
+            replicas: sizes(self.replicas),
+            processes: sizes(self.processes),
+            modes: match self.mode {
+                Modes::Weak => vec![Mode::Weak],
+                Modes::Strong => vec![Mode::Strong],
+                Modes::Both => vec![Mode::Weak, Mode::Strong],
             },
-            arguments: self.arguments,
-            request,
-        })
+            steps: self.steps.into(),
+            warmup: self.warmup_steps.into(),
+            threads: self.threads_per_replica.into(),
+            output: self.output_dir,
+        };
+        scaling(&sizes, &self.training.arguments, &self.training.request.alone())
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Plan {
+#[command(mut_arg("arguments", |it| {
+    it.help("As for train itself; each placement has the images of a step that they give")
+}))]
+pub struct Plan {
     /// Processes with a device each, as 'train launch' starts them; 1 means one process with all --gpu-ids. With --link they
     /// are machines like this one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u16>(1..=1024))]
@@ -84,21 +88,24 @@ pub(super) struct Plan {
     /// Train the three best placements for some steps, and print the predictions beside the measurements.
     #[arg(long)]
     run: bool,
-    /// Flags and settings of the training, as for train itself; each placement has the images of a step that they give.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<String>,
+    #[command(flatten)]
+    training: Training,
 }
 
-impl Plan {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let request = Cli::training(&self.arguments, "plan ... --")?;
+impl Run for Plan {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
         let options = PlanOptions { processes: self.nproc.into(), run: self.run };
-        Ok(Command::Plan { options, arguments: self.arguments, request })
+        plan(&options, &self.training.arguments, &self.training.request.alone())
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Find {
+#[command(arg_required_else_help = false)]
+pub struct Find {
     #[command(subcommand)]
     what: What,
 }
@@ -135,30 +142,33 @@ struct Common {
     /// Directory for what was found: .csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "find")]
     output_dir: PathBuf,
-    /// Flags and settings of the training, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<String>,
+    #[command(flatten)]
+    training: Training,
 }
 
 /// A parser of a positive, finite learning rate.
-fn rate(text: &str) -> Result<f64, String> {
+fn rate(text: &str) -> std::result::Result<f64, String> {
     let rate: Option<f64> = text.parse().ok().filter(|rate: &f64| (1e-30..=1e30).contains(rate));
     rate.ok_or_else(|| "a number, 1e-30 to 1e30".into())
 }
 
-impl Find {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
-        let (what, common) = match self.what {
+impl Run for Find {
+    fn request(&mut self) -> Option<&mut Request> {
+        let (What::Lr { common, .. } | What::BatchSize { common, .. }) = &mut self.what;
+        Some(&mut common.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        let (what, Common { output_dir, training }) = match self.what {
             What::Lr { from, to, .. } if from >= to => {
                 let rule = format!("--from must be below --to, got '{from}' and '{to}'; exchange them");
-                return Err(Error::usage(rule).into());
+                return Err(Error::usage(rule));
             }
             What::Lr { from, to, steps, common } => {
                 (finding::Find::LearningRate { from, to, steps: steps.into() }, common)
             }
             What::BatchSize { largest, common } => (finding::Find::BatchSize { largest: largest as usize }, common),
         };
-        let request = Cli::training(&common.arguments, "find ... --")?;
-        Ok(Command::Find { what, request, arguments: common.arguments, output: common.output_dir })
+        find(&what, &training.arguments, &training.request.alone(), &output_dir)
     }
 }

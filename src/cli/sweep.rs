@@ -5,13 +5,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Run;
 use super::refusal::whole;
-use super::{Cli, Command, Refusal};
+use super::training::Training;
+use crate::config::Request;
 use crate::config::grid::{Grid, MOST, Point};
-use crate::trainer::SweepOptions;
+use crate::error::Result;
+use crate::trainer::{SweepOptions, sweep};
 
 #[derive(Debug, Args)]
-pub(super) struct Sweep {
+#[command(mut_arg("arguments", |it| it.help("Flags and settings of all runs, as for train itself")))]
+pub struct Sweep {
     /// What differs, as in optim.learning_rate=0.05,0.1 run.seed=1,2 for four runs; commas in brackets or quotes do not
     /// split. With one value, or a group such as experiment=quickstart, it is the same in all runs. With --samples also
     /// interval(LOW,HIGH), tag(log,interval(LOW,HIGH)) on a logarithmic scale, and int(...) for whole numbers.
@@ -37,28 +41,43 @@ pub(super) struct Sweep {
     /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated. Without it, that of
     /// the same command before, or the next free sweeps/NNNN.
     #[arg(long, value_name = "DIR")]
-    output_dir: Option<PathBuf>,
-    /// Flags and settings of all runs, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
+    pub output_dir: Option<PathBuf>,
+    #[command(flatten)]
+    training: Training,
 }
 
 impl Sweep {
-    pub(super) fn command(self) -> Result<Command, Refusal> {
+    /// The runs, each with its request.
+    pub fn points(&self) -> Result<Vec<Point>> {
+        let Training { arguments, request } = &self.training;
         let grid = Grid::read(&self.settings)?;
         let point = |settings: Vec<(String, String)>| {
-            let own = settings.iter().map(|(key, value)| format!("{key}={value}").into());
-            let common = grid.common.iter().map(OsString::from);
-            let arguments: Vec<OsString> = common.chain(self.arguments.iter().cloned()).chain(own).collect();
-            let request = Cli::training(&arguments, "sweep KEY=VALUE,VALUE --")?;
-            Ok(Point { name: grid.name(&settings), settings, arguments, request })
+            let own: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let words = |words: &[String]| words.iter().map(OsString::from).collect::<Vec<_>>();
+            let all = [&grid.common[..], &request.arguments, &own].concat();
+            Point {
+                name: grid.name(&settings),
+                settings,
+                arguments: [&words(&grid.common)[..], arguments, &words(&own)].concat(),
+                request: Request { arguments: all, ..request.clone() },
+            }
         };
         let settings = match self.samples {
             Some(count) => grid.drawn(count, self.sample_seed)?,
             None => grid.points()?,
         };
-        let points = settings.into_iter().map(point).collect::<Result<_, Refusal>>()?;
+        Ok(settings.into_iter().map(point).collect())
+    }
+}
+
+impl Run for Sweep {
+    fn request(&mut self) -> Option<&mut Request> {
+        Some(&mut self.training.request)
+    }
+
+    fn run(self) -> Result<u8> {
+        let points = self.points()?;
         let options = SweepOptions { halving: self.halving, jobs: self.jobs, devices: self.gpu_ids };
-        Ok(Command::Sweep { directory: self.output_dir, points, options })
+        sweep(self.output_dir, &points, &options)
     }
 }

@@ -230,6 +230,11 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
     HEADINGS.iter().flat_map(|heading| heading.flags)
 }
 
+/// The flag that is called `long`, or has that as an alias.
+pub fn find(long: &str) -> Option<&'static Flag> {
+    all().find(|flag| flag.long == long || flag.aliases.contains(&long))
+}
+
 /// The flag that takes a value for `key`, or turns it on.
 pub fn of_key(key: &str) -> Option<&'static Flag> {
     all().find(|flag| flag.key == key)

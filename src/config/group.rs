@@ -42,32 +42,25 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "trainer" / "single",
 ];
 
-/// The text of a group's file, and its name for messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupFile {
-    pub path: String,
-    pub text: String,
-}
-
 pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
     let built_in = BUILT_IN.iter().map(|(group, ..)| group.to_string());
     let added = config_dirs.iter().flat_map(|dir| listed(dir, |path| path.is_dir()));
     built_in.chain(added).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The file of `group=name`; the last directory that has it wins.
+/// The file of `group=name`, its name for messages and its text; the last directory that has it wins.
 ///
 /// # Errors
 /// One line, if there is no such file or it cannot be read.
-pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFile, String> {
+pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(String, String), String> {
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {
         let path_text = shown(&path);
         let text = file::text(&path, TEXT).map_err(|error| unreadable(&path_text, &error))?;
-        return Ok(GroupFile { path: path_text, text });
+        return Ok((path_text, text));
     }
     match BUILT_IN.iter().find(|(known, file, _)| (*known, *file) == (group, name)) {
-        Some((.., text)) => Ok(GroupFile { path: format!("config/{group}/{name}.toml"), text: text.to_string() }),
+        Some((.., text)) => Ok((format!("config/{group}/{name}.toml"), text.to_string())),
         None => Err(missing(group, name, &names(group, config_dirs))),
     }
 }

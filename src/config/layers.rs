@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::alias::{self, Typed};
+use super::alias;
 use super::interpolation::{self, Referents};
 use super::layer::{Complaints, Layer, Waiting};
 use super::merged::DEFAULTS;
@@ -140,8 +140,8 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Adds the settings of the aliases in `line` to `layer`.
-    fn translate(&mut self, line: &[Typed], layer: &mut Layer) {
-        for (typed, alias) in line.iter().filter_map(|typed| Some((typed, alias::find(&typed.name)?))) {
+    fn translate(&mut self, line: &[Setting], layer: &mut Layer) {
+        for (typed, alias) in line.iter().filter_map(|typed| Some((typed, alias::find(&typed.key)?))) {
             match alias.read(typed, line, self.schema) {
                 Ok(settings) => settings.into_iter().for_each(|(key, text)| {
                     layer.add_text(key, &text, typed.place.clone(), self.schema, self.complaints);
@@ -252,7 +252,7 @@ impl Reader<'_> {
         let mut layers = Vec::new();
         for (group, name) in chosen {
             match group::find(group, name, &self.request.config_dirs) {
-                Ok(file) => layers.push(self.toml(&file.text, &file.path)),
+                Ok((path, text)) => layers.push(self.toml(&text, &path)),
                 Err(line) => self.complaints.lines.push(line),
             }
         }
@@ -272,24 +272,21 @@ impl Reader<'_> {
 
     fn flags(&mut self) -> Layer {
         let mut layer = Layer::default();
-        let foreign = |Setting { key, value, flag }: &Setting| {
-            alias::find(key).map(|_| Typed { name: key.clone(), value: value.clone(), place: flag.clone() })
-        };
-        let line: Vec<_> = self.request.flags.iter().filter_map(foreign).collect();
-        self.translate(&line, &mut layer);
-        let own = self.request.flags.iter().filter(|setting| alias::find(&setting.key).is_none());
-        for Setting { key, value, flag } in own.filter(|setting| !alias::is_unset(&setting.key, &setting.value)) {
-            layer.add_text(key, value, flag.clone(), self.schema, self.complaints);
+        let is_foreign = |setting: &Setting| alias::find(&setting.key).is_some();
+        let (foreign, own): (Vec<_>, Vec<_>) = self.request.flags.iter().cloned().partition(is_foreign);
+        self.translate(&foreign, &mut layer);
+        for Setting { key, value, place } in own.into_iter().filter(|it| !alias::is_unset(&it.key, &it.value)) {
+            layer.add_text(&key, &value, place, self.schema, self.complaints);
         }
         layer
     }
 }
 
 /// `KEY=VALUE` as an alias.
-fn word(argument: &str) -> Option<Typed> {
+fn word(argument: &str) -> Option<Setting> {
     let (name, value) = pair(argument)?;
     let name = alias::find(name)?.name;
-    Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })
+    Some(Setting { key: name.into(), value: value.into(), place: format!("argument '{argument}'") })
 }
 
 const COMMANDS: [&str; 12] = [

@@ -49,7 +49,7 @@ pub mod time_limit;
 
 pub use layers::SESSION_KEYS;
 pub use request::{Request, Saved, Setting};
-pub use resolve::{Resolved, faults, resolve, sketch};
+pub use resolve::{Resolved, check, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
 const DEFAULT_TOML: &str = include_str!("../../config/default.toml");

@@ -1,14 +1,15 @@
-//! Keys of earlier versions that are gone: what to use instead, and how saved settings are read without them.
+//! Settings of earlier versions that are gone: what to use instead, and how saved settings are read without them.
 
-/// For options that named certificates.
-pub const ENCRYPTED: &str = "the job's secret encrypts the rendezvous: use --job-secret-file";
+const ENCRYPTED: &str = "the job's secret encrypts the rendezvous: use --job-secret-file";
 
+/// Keys, each with what to use instead of it or of its flag.
 const REMOVED: &[(&str, &str)] =
     &[("parallel.tls_cert", ENCRYPTED), ("parallel.tls_key", ENCRYPTED), ("parallel.tls_ca", ENCRYPTED)];
 
-/// What to use instead of `key`, if it is gone.
-pub fn remedy(key: &str) -> Option<&'static str> {
-    REMOVED.iter().find(|(removed, _)| *removed == key).map(|(_, remedy)| *remedy)
+/// What to use instead of `name`, a key or a flag that is gone.
+pub fn remedy(name: &str) -> Option<&'static str> {
+    let flag = |key: &str| format!("--{}", key.rsplit('.').next().unwrap_or_default().replace('_', "-"));
+    REMOVED.iter().find(|(key, _)| *key == name || flag(key) == name).map(|(_, remedy)| *remedy)
 }
 
 /// The settings `text` that a run has saved without keys that are gone. The other lines keep their numbers.

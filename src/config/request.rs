@@ -26,6 +26,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Without the variables of launchers, for a command that runs in one process even under a launcher.
+    pub fn alone(mut self) -> Self {
+        self.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
+        self
+    }
+
     /// Whether a flag or an argument sets `key`.
     pub fn names(&self, key: &str) -> bool {
         let is_key = |argument: &String| pair(argument).is_some_and(|(name, _)| name == key);
@@ -66,8 +72,8 @@ pub struct Setting {
     /// The key, as in `run.epochs`, or the name of an alias.
     pub key: String,
     pub value: String,
-    /// The flag, as in `--epochs`.
-    pub flag: String,
+    /// Where it was typed: the flag, as in `--epochs`, or the argument.
+    pub place: String,
 }
 
 /// The two sides of `KEY=VALUE`, or of Hydra's `+KEY=VALUE`.

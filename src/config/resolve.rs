@@ -93,6 +93,13 @@ pub fn faults(request: &Request) -> Vec<String> {
     complaints.lines
 }
 
+/// # Errors
+/// [`Error::Usage`] with the [`faults`] of `request`.
+pub fn check(request: &Request) -> Result<()> {
+    let lines = faults(request);
+    if lines.is_empty() { Ok(()) } else { Err(Error::Usage(lines)) }
+}
+
 /// The configuration from the valid settings, unchecked; used before a request is resolved.
 pub fn sketch(request: &Request) -> Option<Config> {
     let schema = Schema::new();

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::alias::BATCHES;
 use super::merged::Merged;
 use super::range::RANGES;
-use super::schema::{Schema, plain};
+use super::schema::{Schema, enumerate, plain};
 use super::{flag, suggestion};
 use crate::data::{Corrupt, Decode, Exif, Order, Source};
 use crate::error::shown;
@@ -288,11 +288,22 @@ impl Rules<'_> {
 
     fn data(&mut self) {
         let (data, classes) = (&self.merged.config.data, self.merged.config.model.num_classes);
-        let holds = !data.download || matches!(data.source, Source::Cifar10 | Source::Cifar100);
         let source = Value::try_from(data.source).map(|source| plain(&source)).unwrap_or_default();
-        let broken = || format!("download needs the data cifar10 or cifar100, got '{source}'");
-        let remedy = "use --data cifar10 or leave --download out";
-        self.require(holds, &["data.download", "data.source"], broken, remedy);
+        let (cifar, files) = (&["cifar10", "cifar100"][..], &["folder", "webdataset", "parquet", "pack"][..]);
+        let (parts, shards, parquet) = (&files[..3], &files[1..3], &files[2..3]);
+        let skip = "use data.corrupt=refuse; train pack has --skip-corrupt";
+        for (key, is_set, what, sources, remedy) in [
+            ("data.download", data.download, "download", cifar, "use --data cifar10 or leave --download out"),
+            ("data.order", data.order != Order::Global, "order=window", shards, "use data.order=global"),
+            ("data.exif", data.exif != Exif::Ignore, "exif", files, "use data.exif=ignore"),
+            ("data.decode", data.decode != Decode::Whole, "decode", files, "use data.decode=whole"),
+            ("data.corrupt", data.corrupt != Corrupt::Refuse, "corrupt=skip", parts, skip),
+            ("data.image_column", !data.image_column.is_empty(), "image column", parquet, "leave the column out"),
+            ("data.label_column", !data.label_column.is_empty(), "label column", parquet, "leave the column out"),
+        ] {
+            let broken = || format!("{what} needs the data {}, got '{source}'", enumerate(sources, "or"));
+            self.require(!is_set || sources.contains(&source.as_str()), &[key, "data.source"], broken, remedy);
+        }
 
         let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
         let broken = || "the data parquet must be in this build".into();
@@ -311,31 +322,6 @@ impl Rules<'_> {
         let broken = || format!("a cache dir is for images in an object store, not in '{}'", shown(&data.dir));
         let remedy = "leave data.cache_dir out, or give a URL as --data-dir";
         self.require(holds, &["data.cache_dir", "data.dir"], broken, remedy);
-
-        let in_shards = matches!(data.source, Source::Webdataset | Source::Parquet);
-        let holds = data.order == Order::Global || in_shards;
-        let broken = || format!("order=window needs the data webdataset or parquet, got '{source}'");
-        self.require(holds, &["data.order", "data.source"], broken, "use data.order=global");
-
-        let in_parts = matches!(data.source, Source::Folder | Source::Webdataset | Source::Parquet);
-        let holds = data.exif == Exif::Ignore || in_parts || data.source == Source::Pack;
-        let broken = || format!("exif needs the data folder, webdataset, parquet or pack, got '{source}'");
-        self.require(holds, &["data.exif", "data.source"], broken, "use data.exif=ignore");
-
-        let holds = data.decode == Decode::Whole || in_parts || data.source == Source::Pack;
-        let broken = || format!("decode needs the data folder, webdataset, parquet or pack, got '{source}'");
-        self.require(holds, &["data.decode", "data.source"], broken, "use data.decode=whole");
-
-        let holds = data.corrupt == Corrupt::Refuse || in_parts;
-        let broken = || format!("corrupt=skip needs the data folder, webdataset or parquet, got '{source}'");
-        let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";
-        self.require(holds, &["data.corrupt", "data.source"], broken, remedy);
-
-        for (key, column) in [("data.image_column", &data.image_column), ("data.label_column", &data.label_column)] {
-            let holds = column.is_empty() || data.source == Source::Parquet;
-            let broken = || format!("{} is for the data parquet, got '{source}'", flag::noun(key));
-            self.require(holds, &[key, "data.source"], broken, &format!("leave {key} out"));
-        }
 
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
         let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);

@@ -1,6 +1,6 @@
 //! Suggestions for unknown names and values. They appear in error messages only and never change a value.
 
-use strsim::damerau_levenshtein;
+use strsim::damerau_levenshtein as distance;
 use toml::Value;
 
 use super::schema::{Schema, plain};
@@ -84,14 +84,14 @@ pub enum Meant {
 
 /// The meaning of the option `name`, which is followed by `value`; `known` are the options of the command.
 pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_settings: bool) -> Meant {
-    if let Some(remedy) = alias::find(name).and_then(alias::Alias::refusal) {
+    if let Some(remedy) = removed::remedy(name).or_else(|| alias::find(name)?.refusal()) {
         return Meant::Setting(remedy.into());
     }
     let schema = Schema::new();
     let bare = name.trim_start_matches('-');
     let long = |flag: &flag::Flag| format!("--{}", flag.long);
-    let is_called = |flag: &&flag::Flag| flag.long == bare || flag.aliases.contains(&bare);
-    if flag::all().any(|flag| is_called(&flag)) {
+    let is_taken = known.contains(&format!("--{bare}"));
+    if !is_taken && (flag::find(bare).is_some() || alias::flags().any(|(long, _)| long == bare)) {
         return Meant::Training;
     }
     if takes_settings && group::groups(&[]).iter().any(|group| group == bare) {
@@ -117,7 +117,7 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
 /// The remedy that names `option`, with the typed value if that is valid.
 fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
     let takes_value = |flag: &&flag::Flag| !matches!(flag.takes, flag::Takes::Nothing(_));
-    let flag = flag::all().find(|flag| option.strip_prefix("--") == Some(flag.long)).filter(takes_value);
+    let flag = option.strip_prefix("--").and_then(flag::find).filter(takes_value);
     let Some((flag, value)) = flag.zip(value) else { return format!("did you mean '{option}'?") };
     match schema.rule(flag.key, &schema.parse(flag.key, value)) {
         None => format!("did you mean '{option} {value}'?"),
@@ -146,8 +146,7 @@ fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
     let wrong = wrong.to_lowercase().replace('-', "_");
     let name = last(&wrong);
     let elsewhere = || schema.keys().find(|key| last(key) == name);
-    let is_called = |long: &str| long.replace('-', "_") == name;
-    let flag = || flag::all().find(|flag| is_called(flag.long) || flag.aliases.iter().any(|long| is_called(long)));
+    let flag = || flag::find(&name.replace('_', "-"));
     let familiar = || FAMILIAR.iter().find(|(known, _)| *known == name);
     elsewhere()
         .or_else(|| flag().map(|flag| flag.key.to_string()))
@@ -170,10 +169,6 @@ fn is_near(word: &str, candidate: &str) -> bool {
     let letters = |name: &str| name.replace(['-', '_', '.'], "");
     let is_joined = distance(&letters(word), &letters(candidate)) <= 1;
     is_joined || (ours.clone().count() == theirs.clone().count() && ours.zip(theirs).all(|pair| is_slip(&pair)))
-}
-
-fn distance(word: &str, candidate: &str) -> usize {
-    damerau_levenshtein(word, candidate)
 }
 
 fn last(key: &str) -> &str {

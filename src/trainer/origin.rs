@@ -123,7 +123,7 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
     request.saved = Some(Saved { note, ..saved });
     if config.checkpoint.resume == Resume::Auto {
         let key = "checkpoint.resume".to_string();
-        request.flags.push(Setting { key, value: from, flag: "--resume auto".into() });
+        request.flags.push(Setting { key, value: from, place: "--resume auto".into() });
     }
     Ok(request)
 }

@@ -1,7 +1,7 @@
 //! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header of
 //! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::quoted;
@@ -76,19 +76,26 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// The parts of a [`Description`] that a file or the user states.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct Stated {
-    /// Mean of red, green and blue, for values from 0 to 1.
+    /// Mean of red, green and blue, for values from 0 to 1; without it, what the weights say.
+    #[arg(long, value_name = "R,G,B", value_parser = mean)]
     pub mean: Option<[f32; 3]>,
-    /// Their standard deviation.
+    /// Their standard deviation, as --mean.
+    #[arg(long, value_name = "R,G,B", value_parser = deviation)]
     pub std: Option<[f32; 3]>,
-    /// Side in pixels that images are resized to.
+    /// Side in pixels that images are resized to; without it, that of the training images.
+    #[arg(long = "image-size", value_name = "N", value_parser = size)]
     pub size: Option<usize>,
-    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image.
+    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
+    /// weights say.
+    #[arg(long, value_name = "X", value_parser = share)]
     pub center_crop: Option<f64>,
-    /// Whether images are turned upright.
+    /// Whether images are turned upright, as their camera says; without it, what the weights say.
+    #[arg(long, value_name = "CHOICE")]
     pub exif: Option<Exif>,
-    /// Names of the classes in the order of the outputs; empty if they are not stated.
+    /// Names of the classes in the order of the outputs; without them, what the weights say.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub classes: Vec<String>,
 }
 
@@ -170,23 +177,23 @@ fn three(text: &str, rule: &str, is_valid: impl Fn(f32) -> bool) -> Result<[f32;
 }
 
 /// A [`Stated::mean`], or the rule for it; as the others below.
-pub fn mean(text: &str) -> Result<[f32; 3], String> {
+fn mean(text: &str) -> Result<[f32; 3], String> {
     three(text, "numbers", f32::is_finite)
 }
 
 /// A [`Stated::std`].
-pub fn deviation(text: &str) -> Result<[f32; 3], String> {
+fn deviation(text: &str) -> Result<[f32; 3], String> {
     three(text, "numbers above 0", |value| value.is_normal() && value > 0.0)
 }
 
 /// A [`Stated::size`].
-pub fn size(text: &str) -> Result<usize, String> {
+fn size(text: &str) -> Result<usize, String> {
     let size = text.parse().ok().filter(|size| (1..=1024).contains(size));
     size.ok_or_else(|| "a whole number, 1 to 1024".into())
 }
 
 /// A [`Stated::center_crop`]; a smaller square would have too few pixels.
-pub fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share == 0.0 || (0.1..=1.0).contains(share));
     share.ok_or_else(|| "0 or a number from 0.1 to 1".into())
 }

@@ -249,7 +249,7 @@ fn what_is_typed_elsewhere_is_what_is_typed_here() {
 
 #[test]
 fn options_that_mean_a_command_are_that_command() {
-    let parse = |line: &str| Cli::try_parse_from([&["train"], &words(line)[..]].concat()).unwrap();
+    let parse = |line: &str| format!("{:?}", Cli::try_parse_from([&["train"], &words(line)[..]].concat()).unwrap());
     for (from, theirs, ours) in COMMANDS {
         assert_eq!(parse(theirs), parse(ours), "{from}: {theirs}");
     }

@@ -1,5 +1,6 @@
 //! What the user, a launcher and Lightning's words say about processes and devices, and what comes of it.
 
+use kiln::cli::Run;
 use kiln::config::removed;
 use kiln::parallel::ParallelConfig;
 
@@ -193,14 +194,14 @@ fn processes_that_cannot_run_are_refused() {
 fn what_a_launch_starts_are_arguments_for_training() {
     let parse = |line: &[&str]| Cli::try_parse_from([&["train", "launch"], line].concat());
     let command = parse(&["--nproc", "2", "--", "--epochs", "2", "data=synthetic"]).unwrap();
-    let Command::Launch { processes, arguments, request, .. } = command else { panic!("{command:?}") };
-    assert_eq!((processes, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
+    let Command::Launch(launch) = command else { panic!("{command:?}") };
+    let (arguments, request) = (launch.training.arguments, launch.training.request);
+    assert_eq!((launch.nproc, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
     assert!(parse(&["--nproc", "0", "--", "--epochs", "2"]).is_err());
-    assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("not another command"));
-    let Ok(Command::Launch { request, .. }) = parse(&["--nproc", "2", "--", "--epoch", "2"]) else {
-        panic!("a launch")
-    };
-    assert!(refusals(&request)[0].contains("did you mean '--epochs 2'?"));
+    for (line, part) in [(&["config"][..], "not another command"), (&["--epoch", "2"], "did you mean '--epochs 2'?")] {
+        let mut command = parse(&[&["--nproc", "2", "--"], line].concat()).unwrap();
+        assert!(refusals(command.request().unwrap())[0].contains(part), "{line:?}");
+    }
 }
 
 #[test]

@@ -11,8 +11,6 @@ const PORT: &str = "--master-port";
 const USUAL_PORT: &str = "29500";
 const LAUNCH: super::Means =
     Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
-/// Options of earlier versions.
-const ENCRYPTED: super::Means = Nothing(crate::config::removed::ENCRYPTED);
 
 pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--nproc-per-node", LAUNCH),
@@ -32,9 +30,6 @@ pub(super) const FLAGS: &[Alias] = &[
         "--max-restarts",
         Choice(&[("0", &[])], "--elastic MIN:MAX goes on with the processes that are left, without a restart"),
     ),
-    Alias::word("--tls-cert", ENCRYPTED),
-    Alias::word("--tls-key", ENCRYPTED),
-    Alias::word("--tls-ca", ENCRYPTED),
 ];
 
 fn meeting(host: &str, port: &str) -> super::Read {

@@ -37,13 +37,7 @@ pub(super) const WORDS: &[Alias] = &[
             "weights are always f32: use --precision f32, bf16 or f16",
         ),
     ),
-    Alias::word(
-        "trainer.deterministic",
-        Choice(
-            &[("true", &[("run.deterministic", "true")]), ("false", &[("run.deterministic", "false")])],
-            "use --deterministic",
-        ),
-    ),
+    Alias::key("trainer.deterministic", "run.deterministic"),
     Alias::word(
         "trainer.strategy",
         Choice(

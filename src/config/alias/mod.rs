@@ -15,6 +15,7 @@ mod scripts;
 pub use lightning::BATCHES;
 
 use super::flag;
+use super::request::Setting;
 use super::schema::{Schema, enumerate};
 
 /// A key or flag of another trainer.
@@ -71,30 +72,21 @@ impl Alias {
     }
 }
 
-/// An [`Alias`] on the command line.
-#[derive(Debug, Clone)]
-pub struct Typed {
-    pub name: String,
-    pub value: String,
-    pub place: String,
-}
-
-struct Line<'a>(&'a [Typed]);
+/// The aliases on the command line.
+struct Line<'a>(&'a [Setting]);
 
 impl Line<'_> {
     /// The value of the alias `name`, if it was typed.
     fn value(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|typed| typed.name == name).map(|typed| typed.value.as_str())
+        self.0.iter().rev().find(|typed| typed.key == name).map(|typed| typed.value.as_str())
     }
 }
 
 /// The aliases that are flags, for the command line's parser, each with its name in kebab-case without `--`.
 pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
     let own = || launchers::FLAGS.iter().chain(scripts::FLAGS);
-    let is_taken = move |long: &str| {
-        own().any(|alias| alias.name.strip_prefix("--") == Some(long))
-            || flag::all().any(|flag| flag.long == long || flag.aliases.contains(&long))
-    };
+    let is_taken =
+        move |long: &str| own().any(|alias| alias.name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
     let keys = all().filter_map(|alias| Some((alias.name.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
     own()
         .map(|alias| (alias.name.trim_start_matches('-').into(), alias))
@@ -142,8 +134,13 @@ impl Alias {
     }
 
     /// The settings of `typed`, which may depend on the other aliases in `line`, or the complaint.
-    pub fn read(&self, typed: &Typed, line: &[Typed], schema: &Schema) -> Result<Vec<(&'static str, String)>, String> {
-        let (Typed { name, value, place }, line) = (typed, &Line(line));
+    pub fn read(
+        &self,
+        typed: &Setting,
+        line: &[Setting],
+        schema: &Schema,
+    ) -> Result<Vec<(&'static str, String)>, String> {
+        let (Setting { key: name, value, place }, line) = (typed, &Line(line));
         // Python's and YAML's spelling of a missing value.
         if ["null", "None"].contains(&value.as_str()) && !matches!(self.means, Means::Nothing(_)) {
             return Ok(Vec::new());

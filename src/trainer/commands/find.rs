@@ -1,5 +1,6 @@
 //! `train find`: a learning rate by a range test, a batch size by trials.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use sysinfo::System;
@@ -16,7 +17,7 @@ use crate::trainer::terminal::say;
 const TRIAL: usize = 4;
 
 /// Runs the search for trainings by `arguments`, which resolve to `request`; returns the exit code.
-pub fn find(what: &Find, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
+pub fn find(what: &Find, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
     listen(false);
     match *what {
         Find::LearningRate { from, to, steps } => learning_rate([from, to], steps, arguments, request, output),
@@ -31,7 +32,7 @@ fn create(output: &Path) -> Result<()> {
 fn learning_rate(
     [from, to]: [f64; 2],
     steps: usize,
-    arguments: &[String],
+    arguments: &[OsString],
     request: &Request,
     output: &Path,
 ) -> Result<u8> {
@@ -41,7 +42,7 @@ fn learning_rate(
     // Created before the measurement, so that an error comes first.
     create(output)?;
     let accumulated = config.run.accumulation_steps;
-    let own = [
+    let own = vec![
         "--schedule=exponential".to_string(),
         "--lr-scaling=none".into(),
         format!("--learning-rate={from}"),
@@ -49,7 +50,7 @@ fn learning_rate(
         // One step per epoch, so that the schedule is as long as the test for any data set.
         format!("--limit-train-batches={accumulated}"),
     ];
-    let run = MeasuredRun::run(&[arguments, &own].concat(), 1, steps, false)?;
+    let run = MeasuredRun::run(arguments, own, 1, steps, false)?;
     if let Some(code) = run.ended.stop {
         return Ok(code);
     }
@@ -72,7 +73,7 @@ fn learning_rate(
     Ok(u8::from(test.verdict.is_err()))
 }
 
-fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
+fn batch_size(largest: usize, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
     refuse(request, "find batch-size", &["parallel.batch_size"])?;
     let config = resolve(request)?.config;
     create(output)?;
@@ -86,7 +87,7 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
     let bounds = Bounds { largest, memory, ..Bounds::default() };
     let mut trials = Vec::new();
     while let Some(batch_size) = next(&trials, &bounds) {
-        let run = MeasuredRun::run(&[arguments, &[format!("--batch-size={batch_size}")]].concat(), 1, TRIAL, false)?;
+        let run = MeasuredRun::run(arguments, vec![format!("--batch-size={batch_size}")], 1, TRIAL, false)?;
         if let Some(code) = run.ended.stop {
             return Ok(code);
         }

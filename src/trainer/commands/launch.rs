@@ -13,9 +13,7 @@ use crate::trainer::terminal::say;
 /// code.
 pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], mut request: Request) -> Result<u8> {
     listen(false);
-    let own = |(name, _): &&(String, String)| name.starts_with("TRAIN__");
-    let environment = request.environment.iter().filter(own).cloned().collect();
-    let typed = sketch(&Request { environment, ..request.clone() }).map(|config| config.parallel.dist_url);
+    let typed = sketch(&request.clone().alone()).map(|config| config.parallel.dist_url);
     refuse_address(machines, typed.unwrap_or_default())?;
     let first = machines.variables_of_first(processes);
     request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));

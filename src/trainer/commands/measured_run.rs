@@ -1,6 +1,7 @@
 //! Short runs in child processes, for measurements: their settings, and the results in their files.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Request, faults, flag};
@@ -34,11 +35,18 @@ pub(super) struct MeasuredRun {
 }
 
 impl MeasuredRun {
-    /// Trains for `steps` steps by `arguments` in `processes` processes, without superfluous outputs.
-    pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<Self> {
+    /// Trains for `steps` steps by the user's `arguments` and the `own` of a command in `processes` processes, without
+    /// superfluous outputs.
+    pub(super) fn run(
+        arguments: &[OsString],
+        mut own: Vec<String>,
+        processes: usize,
+        steps: usize,
+        profile: bool,
+    ) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
         let run = directory.path().join("run");
-        let mut own = vec![
+        own.extend([
             format!("--output-dir={}", run.display()),
             format!("--max-steps={steps}"),
             // Enough epochs for any number of steps.
@@ -47,14 +55,15 @@ impl MeasuredRun {
             "--limit-val-batches=1".into(),
             "--checkpoint-every=never".into(),
             "--progress=none".into(),
-        ];
+        ]);
         own.extend(NOTHING_ELSE.map(String::from));
         if profile {
             own.push("--profile".into());
         }
         let launch = ["launch".to_string(), format!("--nproc={processes}"), "--".into()];
         let front = if processes > 1 { launch.to_vec() } else { Vec::new() };
-        let ended = child::run([&front[..], arguments, &own].concat(), true)?;
+        let [front, own] = [front, own].map(|words| words.into_iter().map(OsString::from));
+        let ended = child::run(front.chain(arguments.iter().cloned()).chain(own), true)?;
         Ok(Self { directory, ended })
     }
 

@@ -1,5 +1,7 @@
 //! `train plan`: the fastest placement of a training, by measured times of the parts of its network.
 
+use std::ffi::OsString;
+
 use super::measured_run::{MeasuredRun, median, refuse};
 use crate::config::{Config, Request, Setting, resolve};
 use crate::error::{Error, Result};
@@ -31,14 +33,14 @@ pub struct PlanOptions {
 }
 
 /// Compares the placements of trainings by `arguments`, which resolve to `request`; returns the exit code.
-pub fn plan(options: &PlanOptions, arguments: &[String], request: &Request) -> Result<u8> {
+pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) -> Result<u8> {
     listen(false);
     let several = options.processes > 1;
     let own = ["parallel.stages", "parallel.split_points", "parallel.gpu_ids"];
     refuse(request, "plan", if several { &own } else { &own[..2] })?;
     let mut request = request.clone();
     let mut set = |key: &str, value: String, flag: &str| {
-        request.flags.push(Setting { key: key.into(), value, flag: flag.into() });
+        request.flags.push(Setting { key: key.into(), value, place: flag.into() });
     };
     set("parallel.stages", "auto".into(), "--stages");
     if several {
@@ -120,7 +122,7 @@ impl Program for Search<'_> {
 }
 
 /// Trains the best placements for some steps, and prints the predictions beside the measurements. What was measured decides.
-fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[String]) -> Result<u8> {
+fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[OsString]) -> Result<u8> {
     let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
         let workers = row.layout.workers();
@@ -129,7 +131,7 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
             own.push(format!("--gpu-ids={}", text::joined(&config.parallel.gpu_ids[..workers])));
         }
         let processes = if several { workers } else { 1 };
-        let run = MeasuredRun::run(&[arguments, &own].concat(), processes, WARMUP + STEPS, false)?;
+        let run = MeasuredRun::run(arguments, own, processes, WARMUP + STEPS, false)?;
         if let Some(code) = run.ended.stop {
             return Ok(code);
         }

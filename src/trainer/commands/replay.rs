@@ -1,6 +1,7 @@
 //! Steps of a run trained again, and its log: for commands that compare runs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,7 +97,7 @@ pub struct Verification {
     /// Another run of the same experiment, to compare with.
     pub against: Option<PathBuf>,
     /// Placement and backend of the replay, as arguments of `train`.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<OsString>,
     pub request: Request,
 }
 
@@ -141,18 +142,19 @@ impl Replay {
         let it = Self { directory, to: *to, before: Vec::new() };
         let file = it.directory.path().join("config.toml");
         fs::write(&file, experiment.to_string()).map_err(Error::io("write", &file))?;
-        let mut all = vec!["data.cache_dir=".to_string()];
+        let mut all: Vec<OsString> = vec!["data.cache_dir=".into()];
         all.extend_from_slice(&verification.arguments);
-        all.extend(own.iter().map(ToString::to_string));
-        all.extend([
+        all.extend(own.iter().map(OsString::from));
+        let last = [
             format!("--config={}", file.display()),
             format!("--output-dir={}", it.path().display()),
             format!("--max-steps={to}"),
             "--checkpoint-every=never".into(),
             "--progress=none".into(),
-        ]);
-        all.extend(NOTHING_ELSE.map(String::from));
-        all.extend(start.map(|path| format!("--resume={}", path.display())));
+        ];
+        all.extend(last.map(OsString::from));
+        all.extend(NOTHING_ELSE.map(OsString::from));
+        all.extend(start.map(|path| format!("--resume={}", path.display()).into()));
         let ended = run(all, true)?;
         if let Some(code) = ended.stop {
             return Ok(Err(code));

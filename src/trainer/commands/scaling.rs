@@ -1,5 +1,7 @@
 //! `train scaling`: short measured runs of several sizes, and the analysis of them.
 
+use std::ffi::OsString;
+
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Config, Request, resolve};
 use crate::error::{Error, Result, shown};
@@ -10,7 +12,7 @@ use crate::trainer::prepare::share_threads;
 use crate::trainer::terminal::say;
 
 /// Measures runs by `arguments`, which resolve to `request`, and writes the analysis; returns the exit code.
-pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<u8> {
+pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Result<u8> {
     listen(false);
     refuse(request, "scaling", &["parallel.world_size", "parallel.gpu_ids", "run.threads"])?;
     let config = resolve(request)?.config;
@@ -71,7 +73,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &AvailableDevices) -> Result<MeasuredRun> {
+    fn run(&self, sizes: &Sizes, arguments: &[OsString], devices: &AvailableDevices) -> Result<MeasuredRun> {
         let Self { replicas, processes, batch, threads, .. } = *self;
         let hosts = replicas.min(devices.count.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
@@ -81,7 +83,7 @@ impl Wanted {
         if processes == 1 || devices.count.is_some() {
             own.push(format!("--gpu-ids={}", ids.join(",")));
         }
-        MeasuredRun::run(&[arguments, &own].concat(), processes, sizes.warmup + sizes.steps, true)
+        MeasuredRun::run(arguments, own, processes, sizes.warmup + sizes.steps, true)
     }
 
     fn measured(
