@@ -26,6 +26,9 @@ BY_REASON = sort -u $$list | awk -F ': ' '{ reason = substr($$0, length($$1) + 3
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
 	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; exit $$code; }
 
+# Without examples, which clippy compiles and which tests have in them.
+OURS := --lib --tests
+
 # The rooms whose tests have several processes.
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
 	sharding:: stages:: verify::
@@ -49,19 +52,19 @@ run-tch: ## the quickstart on LibTorch
 	@$(TORCH) $(CARGO) run --release --features tch -- experiment=quickstart --backend tch $(ARGS)
 
 test: ## all tests on the flex backend
-	@$(call TESTS,)
+	@$(call TESTS,$(OURS))
 
 test-tch: ## all tests on the flex and LibTorch backends
-	@$(TORCH) $(call TESTS,--features tch)
+	@$(TORCH) $(call TESTS,$(OURS) --features tch)
 
 test-cuda: ## what every backend must do, on CUDA in full f32, and what is said without a driver or a device
-	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,--features cuda -- cuda:: driver::)
+	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,$(OURS) --features cuda -- cuda:: driver::)
 
 test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
-	@export NODEVICE_SELECT=1; $(call TESTS,--features wgpu -- ::wgpu::)
+	@export NODEVICE_SELECT=1; $(call TESTS,$(OURS) --features wgpu -- ::wgpu::)
 
 test-dist: ## all tests, and those of several processes over Gloo
-	@$(call TESTS,--features gloo)
+	@$(call TESTS,$(OURS) --features gloo)
 
 test-nccl: ## tests of several processes whose tensors go over a stand-in for NCCL
 	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln -- $(OF_PROCESSES))
@@ -69,7 +72,7 @@ test-nccl: ## tests of several processes whose tensors go over a stand-in for NC
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
-	$(call TESTS,--features $(ALL) -- $(ARGS))
+	$(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))
 
 simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
 	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test --test simulation -- --nocapture
@@ -88,8 +91,9 @@ fmt: ## check the format
 lint: ## clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-docs: ## build the guide and the interface as pages, warnings are errors
+docs: ## build the guide and the interface as pages, warnings are errors, and try its code
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items
+	$(CARGO) test --doc
 
 pictures: ## draw the pictures of the README from a real run (needs tmux and chromium)
 	$(CARGO) build --release
