@@ -54,7 +54,6 @@ impl Manifest {
         Self { format: FORMAT, kiln, step, epoch, accuracy, files, sha256: String::new() }.sealed()
     }
 
-    /// Validation accuracy of this state, if it was measured.
     pub fn accuracy(&self) -> Option<f64> {
         self.accuracy.as_ref()?.parse().ok()
     }

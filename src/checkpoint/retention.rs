@@ -1,6 +1,5 @@
 //! Decides which checkpoints are kept; the store deletes the others.
 
-/// How many checkpoints are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     pub last: usize,

@@ -106,9 +106,6 @@ pub fn claim(dir: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result
 }
 
 /// Checks that [`claim`] would succeed now; changes nothing.
-///
-/// # Errors
-/// Those of [`claim`].
 pub fn check(dir: &Path, resuming: bool) -> Result<()> {
     let present =
         dir.ancestors().find(|place| place.exists() && !place.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -26,7 +26,6 @@ pub struct RunState {
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
     pub step_in_epoch: usize,
-    /// Training images seen over the whole run.
     pub samples_seen: u64,
     pub best: Option<Best>,
     /// Seconds of training so far, over all its sessions.
@@ -35,9 +34,7 @@ pub struct RunState {
     pub seed: u64,
     pub world_size: usize,
     pub data_fingerprint: String,
-    /// The sums of the current epoch.
     pub progress: Progress,
-    /// The loss scale of f16.
     #[serde(default)]
     pub loss_scale: LossScale,
 }
@@ -69,7 +66,6 @@ pub struct Progress {
 pub struct Exact(#[serde(with = "exact")] pub f64);
 
 impl RunState {
-    /// The state as the bytes of `state.json`.
     pub fn to_json(&self) -> Vec<u8> {
         let document = serde_json::json!({ "version": VERSION, "state": self });
         format!("{document:#}\n").into_bytes()

@@ -37,7 +37,7 @@ impl Which {
     }
 }
 
-/// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`] only read.
+/// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`](super::read) only read.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -188,7 +188,6 @@ impl Store {
         Ok(steps)
     }
 
-    /// The validation accuracy of a checkpoint, if it is known.
     fn accuracy(&self, step: usize) -> Option<f64> {
         Manifest::read(&self.dir.join(directory_name(step))).ok()?.accuracy()
     }

@@ -16,7 +16,6 @@ use super::rectangle::Rectangle;
 use super::sample_key::{Purpose, SampleKey};
 use crate::ops::images::{ByteImages, Pixels, VisibleAreas};
 
-/// The augmentation and normalisation of images.
 #[derive(Debug, Clone)]
 pub struct Augment {
     rand_augment: Option<RandAugment>,

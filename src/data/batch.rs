@@ -18,15 +18,12 @@ const FEW: usize = 8;
 pub struct HostBatch {
     /// Augmented, but not normalised.
     pub images: ByteImages,
-    /// The class of each sample.
     pub labels: Vec<u32>,
-    /// The id of each sample in its data set.
     pub ids: Vec<u32>,
     /// The classes of the images mixed into them, if any.
     pub partners: Option<Partners>,
 }
 
-/// The images mixed into those of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partners {
     /// The class of each sample's partner.
@@ -36,12 +33,10 @@ pub struct Partners {
 }
 
 impl HostBatch {
-    /// Number of samples.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -45,7 +45,6 @@ struct Format {
     test: &'static str,
 }
 
-/// CIFAR-10.
 pub const CIFAR10: Layout = Layout {
     title: "CIFAR-10",
     option: "cifar10",
@@ -70,7 +69,6 @@ pub const CIFAR10: Layout = Layout {
     normalization: Normalization::CIFAR10,
 };
 
-/// CIFAR-100 with fine labels.
 pub const CIFAR100: Layout = Layout {
     title: "CIFAR-100",
     option: "cifar100",

@@ -5,7 +5,6 @@ use super::dataset::CHANNELS;
 use super::pixel_ops::{blend, luma, mean, turn_hue};
 use super::sample_key::{Purpose, SampleKey};
 
-/// What is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Property {
     /// Blend with black.
@@ -30,7 +29,6 @@ const ORDERS: [[Property; 3]; 6] = [
     [Saturation, Contrast, Brightness],
 ];
 
-/// How far images are varied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColorJitter {
     /// Factors are uniform between `1 - strength` and `1 + strength`; 0 to 1.
@@ -54,7 +52,6 @@ impl ColorJitter {
         drawn
     }
 
-    /// Varies `image` `[3, height, width]`.
     pub fn apply(&self, image: &mut [u8], key: SampleKey) {
         for (property, factor) in self.draw(key) {
             match property {

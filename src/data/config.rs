@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::normalization::NormalizationKind;
 
-/// The source of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -24,7 +23,6 @@ pub enum Source {
     Parquet,
     /// The file that `train pack` writes.
     Pack,
-    /// Shapes drawn by a program; needs no files.
     Synthetic,
 }
 
@@ -45,11 +43,9 @@ pub enum CropFill {
     Black,
 }
 
-/// What becomes of damaged images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Corrupt {
-    /// They end the run.
     #[default]
     Refuse,
     /// All images are decoded once, before the first run; damaged ones are not part of the data set.
@@ -77,11 +73,9 @@ impl Exif {
     }
 }
 
-/// How JPEGs are decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decode {
-    /// All of the image.
     #[default]
     Whole,
     /// The part that is shown, to the same pixels.
@@ -90,11 +84,9 @@ pub enum Decode {
     Scaled,
 }
 
-/// The order of training samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// A permutation of all samples.
     #[default]
     Global,
     /// Permuted shards, and a permutation of the samples of every few of them.
@@ -118,7 +110,6 @@ const fn retry_seconds() -> f64 {
     180.0
 }
 
-/// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
     pub source: Source,

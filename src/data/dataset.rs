@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 pub use crate::ops::images::CHANNELS;
 use crate::parallel::Foresight;
 
-/// Labelled images of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageSet {
     pixels: Pixels,
@@ -127,9 +126,6 @@ impl ImageSet {
     }
 
     /// Unlabelled image files, framed as squares of `side` pixels.
-    ///
-    /// # Errors
-    /// If a file cannot be read or is not an image.
     pub fn from_files(paths: &[PathBuf], side: usize, framing: Framing) -> Result<Self> {
         let stride = CHANNELS * side * side;
         let mut pixels = vec![0; paths.len() * stride];
@@ -184,7 +180,6 @@ impl ImageSet {
         Self { pixels, size: [side; 2], identity, ..self }
     }
 
-    /// Bytes of the images that are kept in memory.
     pub fn bytes(&self) -> usize {
         match &self.pixels {
             Pixels::InMemory(pixels) | Pixels::Framed { pixels, .. } => pixels.len(),
@@ -192,12 +187,10 @@ impl ImageSet {
         }
     }
 
-    /// Number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -222,9 +215,6 @@ impl ImageSet {
     }
 
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].
-    ///
-    /// # Errors
-    /// If it cannot be read or is not an image; never for images in memory.
     pub fn image(&self, id: u32) -> Result<Vec<u8>> {
         self.picture(id).shown(None)
     }
@@ -247,7 +237,6 @@ impl ImageSet {
         self.labels[id as usize]
     }
 
-    /// The names of the classes, by label.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
@@ -265,14 +254,10 @@ impl ImageSet {
     }
 }
 
-/// Training and validation images.
 #[derive(Debug, Clone)]
 pub struct DataSplits {
-    /// Training images.
     pub train: Arc<ImageSet>,
-    /// Validation images.
     pub validation: Arc<ImageSet>,
-    /// The normalisation of both.
     pub normalization: Normalization,
     /// The larger side of the training images in their files, in pixels, if those that were looked at are all so small that
     /// they are enlarged.

@@ -16,7 +16,6 @@ const HOME: &str = "https://www.cs.toronto.edu/~kriz";
 /// Most bytes of an archive; the largest has 170 million.
 const LIMIT: u64 = 200 << 20;
 
-/// A published archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Archive {
     /// File name, locally and on the server.

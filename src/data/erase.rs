@@ -15,10 +15,8 @@ const RATIO: [f64; 2] = [0.3, 3.3];
 /// Rectangles that are drawn until one is smaller than the image.
 const ATTEMPTS: u32 = 10;
 
-/// Random erasing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomErasing {
-    /// The probability that a rectangle of an image is erased, 0 to 1.
     pub probability: f64,
 }
 

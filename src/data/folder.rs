@@ -34,7 +34,6 @@ const CHECK_EVERY: usize = 1 << 14;
 /// The name of its index.
 const SOURCE: &str = "folder";
 
-/// Images that are files in the folders of `root`.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,

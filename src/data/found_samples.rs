@@ -22,9 +22,6 @@ pub(super) struct FoundSamples {
 
 impl FoundSamples {
     /// Takes an image up, or leaves it out because of a `fault`.
-    ///
-    /// # Errors
-    /// If it has one and damaged images end the run.
     pub(super) fn take(&mut self, sample: Sample, fault: Option<String>, corrupt: Corrupt) -> Result<()> {
         match fault {
             None => self.samples.push(sample),
@@ -55,7 +52,6 @@ impl FoundSamples {
         })
     }
 
-    /// How many images are left out.
     pub(super) fn faults(&self) -> usize {
         self.faults.len()
     }

@@ -26,7 +26,6 @@ const ATTEMPTS: u32 = 10;
 /// Images with a larger ratio of sides are cropped to it before they are resized.
 const LONGEST: u32 = 4;
 
-/// How images are framed as squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Framing {
     /// Side of the central square as a share of the shorter side; 0 means the whole image.
@@ -86,9 +85,6 @@ impl Framing {
     }
 
     /// [`Framing::show`] for an encoded image; `name` is that of its file.
-    ///
-    /// # Errors
-    /// If it is truncated or not an image: the second half of a sentence about it.
     pub(super) fn show_encoded(
         self,
         (bytes, name): (&[u8], &[u8]),
@@ -112,9 +108,6 @@ impl Framing {
     }
 
     /// [`Framing::show`] for an image file.
-    ///
-    /// # Errors
-    /// If it cannot be read or is not an image.
     pub(super) fn show_file(self, path: &Path, side: usize, key: Option<SampleKey>, out: &mut [u8]) -> Result<()> {
         let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();

@@ -97,7 +97,6 @@ pub(super) struct Head {
     pub(super) corrupt: Corrupt,
     /// What became of stored orientations if images were encoded anew.
     pub(super) exif: Option<Exif>,
-    /// Image files that were left out.
     pub(super) damaged: Vec<Stamp>,
     /// By which rules samples were found; 0 in an index of an older version.
     #[serde(default)]
@@ -156,9 +155,6 @@ impl Index {
     }
 
     /// An index of the training and validation `samples`.
-    ///
-    /// # Errors
-    /// If it does not fit into memory.
     pub(super) fn new(head: Head, samples: [Vec<Sample>; 2]) -> Result<Self> {
         let refusal = || Error::Data("an index of the data does not fit into memory".into());
         let bytes = encode(head, samples, 0)?;
@@ -229,7 +225,6 @@ impl Index {
         word(&self.bytes, self.table + id * ROW).unwrap_or_default()
     }
 
-    /// The bytes of a sample.
     pub(super) fn length(&self, id: usize) -> u32 {
         self.number(id, 12)
     }
@@ -263,9 +258,6 @@ impl Index {
 }
 
 /// The bytes of an index that starts at `start` of its file.
-///
-/// # Errors
-/// If names are too long.
 pub(super) fn encode(head: Head, mut samples: [Vec<Sample>; 2], start: u64) -> Result<Vec<u8>> {
     let head = Head { samples: samples.each_ref().map(Vec::len), ..head };
     let head = serde_json::to_vec(&head).map_err(|error| Error::Data(format!("cannot describe the data: {error}")))?;

@@ -53,9 +53,6 @@ pub(super) fn decode(bytes: &[u8], exif: Exif) -> Result<RgbImage, String> {
 
 /// Decodes the part that `crop` names for an image of `[width, height]`; `None` if all of it must be decoded: it has to be
 /// turned, has the colours of print, or `decode` says so.
-///
-/// # Errors
-/// As [`decode`].
 pub(super) fn decode_part(
     bytes: &[u8],
     (decode, exif): (Decode, Exif),

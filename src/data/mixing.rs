@@ -29,7 +29,6 @@ pub struct Mixing {
 /// How the samples of one micro-batch are mixed with their partners.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mix {
-    /// Not mixed.
     None,
     /// Mixup with this share of the own image.
     Blend(f32),

@@ -78,24 +78,19 @@ use crate::objects::{is_url, local};
 /// Progress of loading, which the caller displays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Bytes arriving over the network.
     Bytes {
         /// The file being fetched.
         what: String,
-        /// Bytes so far.
         done: u64,
         /// Total bytes, if the server reports it.
         total: Option<u64>,
     },
     /// What is about to be done, in words.
     Line(String),
-    /// Files being read and decoded.
     Files {
         /// Their folder.
         what: String,
-        /// Files so far.
         done: usize,
-        /// Total files.
         total: usize,
     },
 }
@@ -109,9 +104,6 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
 }
 
 /// As [`load`], but Parquet files that a run would convert are only read, and their images are black.
-///
-/// # Errors
-/// Those of [`load`].
 pub(crate) fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     loaded(config, true, progress)
 }
@@ -137,21 +129,15 @@ fn loaded(config: &DataConfig, is_dry: bool, progress: &dyn Fn(Progress)) -> Res
     })
 }
 
-/// What is in a new pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Its images.
     pub images: usize,
-    /// Its bytes.
     pub bytes: u64,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
 /// Writes a pack of the images in `config.dir`: a folder of images, shards, Parquet files, or another pack.
-///
-/// # Errors
-/// If there are no such images, one is damaged, or the file cannot be written.
 pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path, progress: &dyn Fn(Progress)) -> Result<Packed> {
     let config = &DataConfig { dir: local(&config.dir), ..config.clone() };
     let source = &config.dir;

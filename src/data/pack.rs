@@ -52,9 +52,6 @@ pub(super) struct Pack {
 
 impl Pack {
     /// Opens the pack `config.dir`.
-    ///
-    /// # Errors
-    /// If there is none, or its index is damaged.
     pub(super) fn open(config: &DataConfig) -> Result<Self> {
         check_side(config)?;
         let path = config.dir.clone();
@@ -117,9 +114,6 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// One in the folder of `output`.
-    ///
-    /// # Errors
-    /// If it cannot be written there, or there is no room for so many bytes.
     pub(super) fn new(output: &'a Path, bytes: u64) -> Result<Self> {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let (beside, shared) = (beside(output), Permissions::from_mode(0o666));
@@ -133,9 +127,6 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends an image and returns where it begins.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64> {
         let sum = crc32fast::hash(bytes).to_le_bytes();
         let written = self.file.write_all(bytes).and_then(|()| self.file.write_all(&sum));
@@ -145,9 +136,6 @@ impl<'a> Writer<'a> {
     }
 
     /// The complete file, which is not yet `output`, and its bytes.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn finish(mut self, head: Head, samples: [Vec<Sample>; 2]) -> Result<(NamedTempFile, u64)> {
         let (end, failed) = (encode(head, samples, self.at)?, || Error::io("write", self.output));
         self.file.write_all(&end).map_err(failed())?;
@@ -164,9 +152,6 @@ pub(super) fn beside(output: &Path) -> String {
 }
 
 /// Lets a complete pack appear; returns its bytes.
-///
-/// # Errors
-/// If it cannot be renamed.
 pub(super) fn appear((file, bytes): (NamedTempFile, u64), output: &Path) -> Result<u64> {
     let named = file.as_file().sync_all().and_then(|()| Ok(file.persist(output)?));
     named.map_err(Error::io("write", output)).map(|_| bytes)
@@ -184,9 +169,6 @@ pub(super) fn nothing(config: &DataConfig, notes: &[String]) -> Error {
 }
 
 /// Writes a pack of `samples` to `output`, which appears when it is complete; returns its bytes.
-///
-/// # Errors
-/// If an image cannot be read or decoded, or the file cannot be written.
 pub(super) fn write(
     samples: &dyn Samples,
     recipe: Option<Recipe>,

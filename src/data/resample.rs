@@ -11,16 +11,11 @@ use kiln_kernels::{LANES, transpose, vectorized};
 
 use crate::ops::images::CHANNELS;
 
-/// A part of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropBox {
-    /// First column.
     pub left: u32,
-    /// First row.
     pub top: u32,
-    /// Columns.
     pub width: u32,
-    /// Rows.
     pub height: u32,
 }
 

@@ -11,9 +11,6 @@ use crate::error::{Error, shown};
 use crate::objects::is_url;
 
 /// The store at `root`: a directory, or the URL of an object store.
-///
-/// # Errors
-/// If it is a URL and this build or the environment cannot use it.
 pub(super) fn store(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
     if !is_url(root) {
         return Ok(Arc::new(Directory(root.to_path_buf())));

@@ -7,47 +7,32 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
-    /// Row offset of the random crop.
     CropTop = 1,
-    /// Column offset of the random crop.
     CropLeft = 2,
-    /// Whether the image is mirrored.
     Flip = 3,
-    /// Row of the centre of cutout's square.
     CutoutRow = 4,
-    /// Column of the centre of cutout's square.
     CutoutColumn = 5,
     /// RandAugment's n-th operation.
     RandAugmentOperation = 6,
     /// Whether RandAugment's n-th operation has a negative sign.
     RandAugmentSign = 7,
-    /// Whether a rectangle is erased.
     Erase = 8,
-    /// Area of the n-th attempted rectangle.
     EraseArea = 9,
     /// Ratio of height to width of the n-th attempted rectangle.
     EraseAspect = 10,
-    /// First row of the erased rectangle.
     EraseTop = 11,
-    /// First column of the erased rectangle.
     EraseLeft = 12,
-    /// Whether a micro-batch is mixed.
     Mix = 13,
-    /// Whether it is mixed by CutMix, if mixup is on too.
     MixByCutmix = 14,
     /// Seed of the share of a mixed image's own pixels.
     MixShare = 15,
-    /// Row of the centre of CutMix's rectangle.
     CutmixRow = 16,
-    /// Column of the centre of CutMix's rectangle.
     CutmixColumn = 17,
     /// Area of the n-th attempted part of an image.
     PartArea = 18,
     /// Ratio of width to height of the n-th attempted part.
     PartAspect = 19,
-    /// First column of the part.
     PartLeft = 20,
-    /// First row of the part.
     PartTop = 21,
     /// The order of brightness, contrast and saturation.
     JitterOrder = 22,
@@ -60,9 +45,7 @@ pub enum Purpose {
 /// A sample in an epoch of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleKey {
-    /// The experiment's seed.
     pub seed: u64,
-    /// The epoch, from 0.
     pub epoch: usize,
     /// The sample's id in its data set.
     pub sample: u32,

@@ -39,16 +39,10 @@ pub(super) trait Samples: Debug + Send + Sync {
     fn index(&self) -> &Index;
 
     /// The encoded image.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>>;
 
     /// The encoded image from where it comes from, after what [`Samples::bytes`] gave was found damaged; `None` if that is
     /// the same.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn bytes_again(&self, _id: usize) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
@@ -159,9 +153,6 @@ pub(super) fn in_parallel<T: Send, R: Send>(
 }
 
 /// Refuses a size of images that is not possible.
-///
-/// # Errors
-/// [`Error::Usage`].
 pub(super) fn check_side(config: &DataConfig) -> Result<()> {
     if (1..=WIDEST).contains(&config.image_size) {
         return Ok(());

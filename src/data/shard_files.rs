@@ -52,9 +52,6 @@ pub(super) struct ShardFiles {
 impl ShardFiles {
     /// Those in `config.dir`, which may be a pattern such as `data/{train,val}-{000..127}.tar`, and the first of `others`
     /// that lies beside them.
-    ///
-    /// # Errors
-    /// If a split or a file is missing.
     pub(super) fn find(kind: Kind, config: &DataConfig, others: &[&str]) -> Result<Self> {
         let (store, [training, validation]) = kind.find(config)?;
         let (in_training, shards) = (training.len(), training.len() + validation.len());
@@ -99,9 +96,6 @@ impl ShardFiles {
     }
 
     /// An index of what `read` finds in each file. Classes without names are numbers.
-    ///
-    /// # Errors
-    /// That of the first file that cannot be read.
     pub(super) fn index(
         &self,
         classes: Option<Vec<String>>,
@@ -121,9 +115,6 @@ impl ShardFiles {
     }
 
     /// The head of an index of the `contents` of each file, and their samples.
-    ///
-    /// # Errors
-    /// If a split has no images, or two classes are read as the same.
     pub(super) fn head(
         &self,
         classes: Option<Vec<String>>,

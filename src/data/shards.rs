@@ -35,9 +35,6 @@ pub(super) struct Shards {
 
 impl Shards {
     /// Finds the shards in `config.dir`, which may be a pattern such as `data/{train,val}-{000..127}.tar`.
-    ///
-    /// # Errors
-    /// If a split is missing, or if a shard is not a whole tar file of pictures with classes.
     pub(super) fn open(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Self> {
         check_side(config)?;
         let files = ShardFiles::find(TAR, config, &CLASSES)?;
@@ -101,14 +98,12 @@ fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A shard that is being read for the first time.
 struct Shard<'a> {
     store: &'a dyn Store,
     stamp: &'a Stamp,
     classes: Option<&'a [String]>,
 }
 
-/// The members with one key.
 #[derive(Default)]
 struct Group {
     key: Vec<u8>,

@@ -20,9 +20,6 @@ const LOOKS: usize = 16;
 const SMALL: (usize, u32) = (64, 1 << 15);
 
 /// Both splits of a source, with every image framed as a square of `image_size` pixels.
-///
-/// # Errors
-/// If an image that is decoded now is damaged.
 pub(super) fn splits(
     samples: Arc<dyn Samples>,
     config: &DataConfig,

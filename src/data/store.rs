@@ -16,15 +16,9 @@ use crate::file;
 /// Named files, of which any part can be read.
 pub(super) trait Store: Debug + Send + Sync {
     /// The names in `folder`, which is "" or a name; none if there is no such folder.
-    ///
-    /// # Errors
-    /// If the store does not list names.
     fn names(&self, folder: &str) -> Result<Vec<String>>;
 
     /// The size and the state of a file; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the store does not say.
     fn stamp(&self, name: &str) -> Result<Option<Stamp>>;
 
     fn read(&self, name: &str, range: Range<u64>) -> Read<Vec<u8>>;

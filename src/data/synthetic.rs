@@ -18,7 +18,6 @@ use crate::error::{Error, Result};
 /// Height and width of every image, in pixels.
 pub const SIDE: usize = 32;
 
-/// The names of the shapes, by label.
 pub const CLASSES: [&str; 10] = [
     "disc",
     "ring",
@@ -41,16 +40,11 @@ const GENERATOR: u64 = 1;
 /// A split of the data set; the two share no image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Training images.
     Train,
-    /// Validation images.
     Validation,
 }
 
 /// Draws both splits, of `train_size` and `val_size` images.
-///
-/// # Errors
-/// [`Error::Usage`] if a size is 0.
 pub fn load(config: &DataConfig) -> Result<DataSplits> {
     if config.train_size == 0 || config.val_size == 0 {
         let rule = "data.train_size and data.val_size must be at least 1 with --data synthetic; one of them is '0'";

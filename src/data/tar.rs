@@ -22,7 +22,6 @@ const COMPRESSIONS: [(&[u8], &str); 5] = [
     (b"\x04\x22\x4d\x18", "lz4"),
 ];
 
-/// A regular file in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
@@ -31,7 +30,6 @@ pub(super) struct Member {
     pub(super) length: u64,
 }
 
-/// The regular files of an archive in their order.
 pub(super) struct Members<'a> {
     file: &'a dyn ReadAt,
     length: u64,

@@ -82,12 +82,10 @@ impl Children {
         Ok(threads)
     }
 
-    /// Whether any has not ended yet.
     pub(super) fn is_alive(&self) -> bool {
         self.children.iter().any(Option::is_some)
     }
 
-    /// Sends `signal` to all that have not ended.
     pub(super) fn signal(&self, signal: i32) {
         self.children.iter().flatten().for_each(|child| signal_group(child, signal));
     }
@@ -112,7 +110,6 @@ impl Drop for Children {
     }
 }
 
-/// The command `program` with `arguments`.
 pub fn command(program: &Path, arguments: &[OsString]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);

@@ -60,7 +60,6 @@ pub struct ActiveGeneration {
     pub number: u64,
     /// Which process hosts which replicas.
     pub world: World,
-    /// How many of its processes run on this machine.
     pub local_processes: usize,
     pub processes: Option<Processes>,
     pub generation: Arc<dyn Generation>,

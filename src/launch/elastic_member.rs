@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -18,6 +17,7 @@ use super::elastic::{ActiveGeneration, ElasticMembership, Next};
 use super::holder::{HeldService, hold, seconds, terms};
 use super::rendezvous::Client;
 use super::rendezvous::membership::{MembershipView, Phase, Placement};
+use super::stage_engines::close_when_over;
 use super::status::StateVersion;
 use crate::error::{Error, Result};
 use crate::parallel::Broken;
@@ -98,16 +98,9 @@ impl ElasticMember {
 
     fn connect(&self, world: &World, placement: &Placement) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
-        let (gloo, is_over) = (Arc::new(self.connector.connect(placement)?), Arc::new(AtomicBool::new(false)));
+        let gloo: Arc<dyn Engine> = Arc::new(self.connector.connect(placement)?);
         let stages = self.connector.stages(placement, world)?;
-        // From now on the end of the generation ends every wait for other processes.
-        let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
-        let (engine, over) = (gloo.clone(), is_over.clone());
-        self.member.when_over(move || {
-            over.store(true, Ordering::Release);
-            engine.close();
-            between.iter().for_each(|engine| engine.close());
-        });
+        let is_over = close_when_over(&self.member, gloo.clone(), &stages);
         let store = self.connector.store(placement, "", || true);
         let links = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
         let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);

@@ -9,7 +9,6 @@ use crate::parallel::engine::KeyStore;
 /// Access to the store for one attempt to connect.
 pub(super) struct EngineStore {
     pub client: Arc<Client>,
-    /// Put before each key.
     pub prefix: String,
     /// How long to wait for values.
     pub limit: Duration,

@@ -22,7 +22,6 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub launcher: Launcher,
-    /// Its number, below `processes`.
     pub rank: Sourced<usize>,
     pub processes: Sourced<usize>,
     /// Its number among the processes of its node.
@@ -47,11 +46,9 @@ pub struct Sourced<T> {
 pub enum Launcher {
     /// torchrun, `train launch`, or any program that sets `RANK` and `WORLD_SIZE`.
     Torchrun,
-    /// Open MPI's `mpirun`.
     OpenMpi,
     /// The Hydra launcher of MPICH, Intel MPI and MVAPICH, and others that speak PMI.
     Mpich,
-    /// SLURM's `srun`.
     Slurm,
     /// Any program that sets TensorFlow's `TF_CONFIG`.
     TensorFlow,

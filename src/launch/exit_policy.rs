@@ -27,7 +27,6 @@ pub struct ExitPolicy {
     failure: Option<Ending>,
     /// The code of a launch without a failure.
     code: u8,
-    /// Whether a process has ended with code 0.
     has_success: bool,
     /// The next signal for the remaining processes, and its time.
     next: Option<(Instant, i32)>,
@@ -46,7 +45,6 @@ impl ExitPolicy {
         self.forwarded.push(signal);
     }
 
-    /// The user's first signal.
     pub fn signal(&self) -> Option<i32> {
         self.forwarded.first().copied()
     }

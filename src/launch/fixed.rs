@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::parallel::nccl::Transport;
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
-/// The membership of this process in a run of fixed size.
 pub trait FixedMembership: Send + Sync {
     /// Which process hosts which replicas.
     fn world(&self) -> &World;
@@ -32,7 +31,6 @@ pub trait FixedMembership: Send + Sync {
     fn leave(&self, failure: Option<&str>);
 }
 
-/// The only process of a run.
 struct SingleProcess {
     world: World,
     /// How long its devices may take to meet.

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,7 +18,7 @@ use super::holder;
 use super::machines::Machines;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
-use super::stage_engines::stage_engines;
+use super::stage_engines::{close_when_over, stage_engines};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge};
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
@@ -29,7 +28,6 @@ use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// One process of a job of fixed membership.
 pub(super) struct FixedMember {
     member: Arc<Client>,
     /// On rank 0, unless the launcher holds the rendezvous. Dropped after the member has left.
@@ -138,15 +136,7 @@ impl FixedMembership for FixedMember {
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store("")), CONNECT).map_err(lost)?;
         let engine: Arc<dyn Engine> = Arc::new(gloo);
         let stages = stage_engines(world, &self.interface, store, CONNECT).map_err(lost)?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        // From now on the loss of a process ends every wait for it.
-        let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
-        let (waiting, over) = (engine.clone(), is_over.clone());
-        self.member.when_over(move || {
-            over.store(true, Ordering::Release);
-            waiting.close();
-            between.iter().for_each(|engine| engine.close());
-        });
+        let is_over = close_when_over(&self.member, engine.clone(), &stages);
         let links = transport.connect(world, &store(""), &is_over, limit).map_err(lost)?;
         let processes = Processes::new(engine, self.member.clone(), world.blocks.clone(), ordered);
         Ok(Some(processes.with_stages(stages).with_links(links)))

@@ -73,7 +73,6 @@ pub(super) fn hold(places: &[(&str, u16)], terms: &Terms, held: HeldService) -> 
     })
 }
 
-/// See [`run_status`](super::run_status).
 pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
     let places = address::hosts_and_ports(parallel)?;
     let purpose = drain.map_or(Purpose::Look, Purpose::Drain);
@@ -92,7 +91,6 @@ pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Res
     Ok(RunStatus { generation, phase, why, members })
 }
 
-/// See [`hold_rendezvous`](super::hold_rendezvous).
 pub(super) fn hold_alone(
     bind: SocketAddr,
     parallel: &ParallelConfig,

@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machines {
     count: usize,
-    /// From 0.
     number: usize,
     /// Host and port of rank 0, for several machines.
     meeting: Option<(String, u16)>,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The output that several streams share.
 pub type Sink = Arc<Mutex<dyn Write + Send>>;
 
 /// Longer lines are cut, so that a stream without any line break cannot fill the memory.

@@ -50,7 +50,6 @@ pub fn launch(
     Launch { program: &program, arguments, variables, processes, machines, grace }.run()
 }
 
-/// Several processes of one program.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
     pub program: &'a Path,
@@ -102,9 +101,6 @@ impl Launch<'_> {
 
 /// Starts processes made by [`command`], whose ranks begin at `first`, and supervises them until the last one has
 /// ended. Returns the final state, and for each process the line that most likely says why it failed.
-///
-/// # Errors
-/// [`Error::Io`] when one cannot be started (the others are killed).
 pub fn supervise(
     commands: Vec<Command>,
     first: usize,

@@ -12,7 +12,6 @@ const TEMPLATE: &str = include_str!("../../config/launch/slurm.sbatch");
 /// Directives of the template that a job sets itself.
 const SET: [&str; 4] = ["--job-name=", "--nodes=", "--ntasks-per-node=", "--time="];
 
-/// What a job asks SLURM for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sbatch {
     pub job_name: String,
@@ -26,7 +25,6 @@ pub struct Sbatch {
     pub modules: Vec<String>,
     /// Network interface between the machines, if not the default route's.
     pub interface: Option<String>,
-    /// Arguments of `train`.
     pub arguments: Vec<OsString>,
 }
 

@@ -1,9 +1,11 @@
 //! Connects the processes that host the same stage, which exchange the gradients of its replicas.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::engine_store::EngineStore;
+use super::rendezvous::Client;
 use crate::parallel::engine::{Engine, Symptom};
 use crate::parallel::gloo::{Gloo, Interface};
 use crate::parallel::{StageEngine, World};
@@ -24,4 +26,21 @@ pub(super) fn stage_engines(
     };
     let count = if world.stages > 1 { world.stages } else { 0 };
     (0..count).map(connected).collect()
+}
+
+/// Ends every wait in `all`, which connects all processes, and in `stages` once the generation of `member`, or its fixed job,
+/// is over; returns whether that has happened.
+pub(super) fn close_when_over(
+    member: &Client,
+    all: Arc<dyn Engine>,
+    stages: &[Option<StageEngine>],
+) -> Arc<AtomicBool> {
+    let engines: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).chain([all]).collect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    member.when_over(move || {
+        over.store(true, Ordering::Release);
+        engines.iter().for_each(|engine| engine.close());
+    });
+    is_over
 }

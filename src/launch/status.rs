@@ -48,7 +48,6 @@ pub struct RunStatus {
     pub generation: u64,
     /// The state of the generation, as in `running`.
     pub phase: &'static str,
-    /// The causes of the latest change.
     pub why: String,
     /// The members with replicas in rank order, then the others in order of arrival.
     pub members: Vec<MemberStatus>,

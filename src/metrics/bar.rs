@@ -12,7 +12,6 @@ use super::sink::Sink;
 use super::terminal::columns;
 use crate::error::Result;
 
-/// A sink that draws progress bars.
 #[derive(Debug)]
 pub struct Bar {
     screen: MultiProgress,
@@ -24,12 +23,10 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Draws on stderr.
     pub fn new(goal: Goal) -> Self {
         Self { columns, ..Self::on(ProgressDrawTarget::stderr(), goal) }
     }
 
-    /// Draws on `target`.
     pub fn on(target: ProgressDrawTarget, goal: Goal) -> Self {
         let screen = MultiProgress::with_draw_target(target);
         let training = screen.add(ProgressBar::new(goal.steps as u64).with_style(style("train", "{wide_msg}")));

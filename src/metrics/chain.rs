@@ -30,7 +30,6 @@ impl Chain {
     }
 }
 
-/// The content of a line and its digest.
 fn split(line: &str) -> Option<(&str, &str)> {
     line.strip_suffix("\"}")?.rsplit_once(KEY)
 }
@@ -46,7 +45,6 @@ pub struct Links {
     pub broken: Option<usize>,
 }
 
-/// Checks the whole lines of a log.
 pub fn links(text: &str) -> Links {
     let (mut chain, mut links) = (Chain::default(), Links::default());
     for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {

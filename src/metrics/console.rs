@@ -14,7 +14,6 @@ use crate::error::Result;
 /// Default seconds between two lines.
 const INTERVAL: f64 = 2.0;
 
-/// A sink that writes lines of text to `W`.
 #[derive(Debug)]
 pub struct Console<W> {
     out: Option<W>,

@@ -10,7 +10,6 @@ use super::record::Record;
 use super::sink::Sink;
 use crate::error::Result;
 
-/// A sink that appends a row per epoch.
 #[derive(Debug)]
 pub struct Csv {
     journal: Journal,
@@ -20,9 +19,6 @@ impl Csv {
     /// Opens the file. `epoch_end` is the step at which the last completed and validated epoch ended, 0 in a new run.
     ///
     /// Incomplete rows and rows of later epochs are dropped: the run will write them again.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`] naming the file.
     pub fn open(path: &Path, epoch_end: usize) -> Result<Self> {
         let journal = Journal::open(path, |text| up_to(text, epoch_end))?;
         Ok(Self { journal })

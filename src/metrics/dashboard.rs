@@ -30,7 +30,6 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// A dashboard of a run that `stop` may end early.
     pub fn new(goal: Goal, stop: Stop) -> Self {
         Self { goal, panel: Arc::new(Mutex::new(Panel::new(goal, stop))), is_shown: false }
     }

@@ -20,9 +20,6 @@ impl Journal {
     ///
     /// `keep` gets complete lines only: a last line without a line break was cut off by a kill. A missing file counts
     /// as empty.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
     pub fn open(path: &Path, keep: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Self> {
         let mut text = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -36,17 +33,11 @@ impl Journal {
     }
 
     /// Appends text that ends with a line break.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
     pub fn append(&mut self, lines: &[u8]) -> Result<()> {
         self.file.write_all(lines).map_err(Error::io("write", &self.path))
     }
 
     /// Whether nothing has been written yet.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.file.metadata().map_err(Error::io("read", &self.path))?.len() == 0)
     }

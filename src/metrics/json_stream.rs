@@ -11,7 +11,6 @@ use super::sink::Sink;
 use super::summary::Summary;
 use crate::error::Result;
 
-/// The last line.
 #[derive(Serialize)]
 struct End<'a> {
     kind: &'static str,
@@ -19,7 +18,6 @@ struct End<'a> {
     summary: &'a Summary,
 }
 
-/// A sink that writes JSON lines to `W`.
 #[derive(Debug)]
 pub struct JsonStream<W> {
     /// `None` after the first error.

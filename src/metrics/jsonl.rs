@@ -8,7 +8,6 @@ use super::record::Record;
 use super::sink::Sink;
 use crate::error::Result;
 
-/// A sink that appends JSON lines.
 #[derive(Debug)]
 pub struct Jsonl {
     journal: Journal,
@@ -20,9 +19,6 @@ impl Jsonl {
     /// last completed and validated epoch ended.
     ///
     /// Lines of later steps and epochs, and lines that are not JSON, are dropped: the run will write them again.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`] naming the file.
     pub fn open(path: &Path, after_step: usize, epoch_end: usize) -> Result<Self> {
         let mut chain = Chain::default();
         let journal = Journal::open(path, |text| up_to(text, after_step, epoch_end, &mut chain))?;

@@ -7,9 +7,7 @@ use crate::error::printable;
 /// The end of a run, which determines the widths of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
-    /// Epochs of the whole run.
     pub epochs: usize,
-    /// Optimizer steps of the whole run.
     pub steps: usize,
 }
 

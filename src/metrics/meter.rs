@@ -13,7 +13,6 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// A rate over the last `window` seconds.
     pub fn new(window: f64) -> Self {
         Self { window, marks: VecDeque::new() }
     }
@@ -52,7 +51,6 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve of at most `most` points.
     pub fn new(most: usize) -> Self {
         Self { most, per_point: 1, points: Vec::new(), next: Vec::new() }
     }
@@ -74,7 +72,6 @@ impl Curve {
         }
     }
 
-    /// The points so far.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }

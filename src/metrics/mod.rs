@@ -57,16 +57,13 @@ pub(crate) use warnings::warnings;
 /// The screen of a build without a dashboard: never in use.
 #[cfg(not(feature = "tui"))]
 pub mod screen {
-    /// Never.
     pub fn is_used() -> bool {
         false
     }
 
-    /// Keeps nothing.
     pub fn keep(_text: &str) -> bool {
         false
     }
 
-    /// Does nothing.
     pub fn close() {}
 }

@@ -14,7 +14,6 @@ use crate::stop::Stop;
 
 const POINTS: usize = 400;
 
-/// The displayed state of a run.
 pub struct Panel {
     goal: Goal,
     stop: Stop,
@@ -29,7 +28,6 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// An empty panel.
     pub fn new(goal: Goal, stop: Stop) -> Self {
         // See no-color.org.
         let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -46,14 +44,12 @@ impl Panel {
         }
     }
 
-    /// Updates the panel after a step.
     pub fn step(&mut self, record: &StepRecord) {
         self.pace.mark(record.seconds, record.step as u64);
         self.training.add(record.step as f64, height(record.loss));
         (self.step, self.validating) = (Some(*record), None);
     }
 
-    /// Updates the panel after an epoch.
     pub fn epoch(&mut self, record: &EpochRecord) {
         if record.val_loss.is_finite() {
             self.validation.push((record.step as f64, height(record.val_loss)));
@@ -61,7 +57,6 @@ impl Panel {
         (self.epoch, self.validating) = (Some(*record), None);
     }
 
-    /// Updates the progress of a validation.
     pub fn validating(&mut self, done: usize, total: usize) {
         self.validating = Some((done, total));
     }

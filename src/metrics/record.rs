@@ -21,7 +21,6 @@ pub struct StepRecord {
     pub loss: f64,
     /// Top-1 accuracy over the samples of the step, as a fraction.
     pub accuracy: f64,
-    /// The learning rate the step used.
     pub lr: f64,
     /// Norm of the mean gradient before clipping.
     #[serde(deserialize_with = "nan_if_null")]
@@ -46,21 +45,18 @@ pub struct StepRecord {
 pub struct EpochRecord {
     /// Epochs done, this one included.
     pub epoch: usize,
-    /// Optimizer steps done over the whole run.
     pub step: usize,
     /// Mean loss over the training samples of the epoch.
     #[serde(deserialize_with = "nan_if_null")]
     pub train_loss: f64,
     /// Top-1 accuracy over the training samples of the epoch, as a fraction.
     pub train_accuracy: f64,
-    /// Mean loss over the validation samples.
     #[serde(deserialize_with = "nan_if_null")]
     pub val_loss: f64,
     /// Top-1 accuracy on the validation samples, as a fraction.
     pub val_accuracy: f64,
     /// Top-5 accuracy on the validation samples, as a fraction.
     pub val_top5: f64,
-    /// The learning rate of the last step.
     pub lr: f64,
     /// Training images per second over the epoch's steps in this session, without validation; `None` without a step.
     pub images_per_second: Option<f64>,
@@ -77,9 +73,7 @@ pub struct StartRecord {
     pub epochs: usize,
     /// The last optimizer step of this session, if nothing stops it earlier.
     pub steps: usize,
-    /// The run's directory.
     pub directory: PathBuf,
-    /// The configuration, as TOML.
     pub settings: String,
 }
 
@@ -88,9 +82,7 @@ pub struct StartRecord {
 pub struct GenerationRecord {
     /// Number of the generation, from 1.
     pub generation: u64,
-    /// Optimizer steps done before it.
     pub step: usize,
-    /// Number of processes.
     pub members: usize,
     /// Which processes joined or left.
     pub why: String,
@@ -104,13 +96,9 @@ pub struct GenerationRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
-    /// The start of a session.
     Start(Box<StartRecord>),
-    /// A step.
     Step(StepRecord),
-    /// An epoch.
     Epoch(EpochRecord),
-    /// A change of membership.
     Generation(GenerationRecord),
 }
 

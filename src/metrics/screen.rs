@@ -33,9 +33,6 @@ static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
 static FOUND: OnceLock<Termios> = OnceLock::new();
 
 /// Switches the terminal to the dashboard.
-///
-/// # Errors
-/// I/O errors of the terminal.
 pub fn enter() -> io::Result<()> {
     let mut screen = SCREEN.lock();
     if screen.is_none() {

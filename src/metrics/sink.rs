@@ -16,7 +16,6 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// A picture, as a PNG file.
     fn picture(&mut self, _tag: &str, _step: usize, _png: &[u8]) -> Result<()> {
         Ok(())
     }

@@ -13,9 +13,7 @@ use crate::error::shown;
 /// The result of a run. Its `Display` is the closing text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Epochs done.
     pub epochs: usize,
-    /// Optimizer steps done.
     pub steps: usize,
     /// The best top-1 validation accuracy, as a fraction, and the epoch (from 1) it was reached in.
     pub best: Option<(f64, usize)>,

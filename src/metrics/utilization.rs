@@ -22,7 +22,6 @@ pub struct Utilization {
     devices: Vec<(usize, u32)>,
 }
 
-/// The load of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// The run's index of the device.
@@ -40,7 +39,6 @@ pub struct Card {
     /// Total memory, in bytes.
     pub(crate) memory: u64,
     capability: (i32, i32),
-    /// The driver's version.
     driver: String,
     /// The newest version of CUDA that the driver supports.
     cuda: (i32, i32),

@@ -12,7 +12,6 @@ const FLAT: f64 = 1e-9;
 /// The smallest step of an axis: far below all measurements, far above f64's subnormals.
 const LEAST: f64 = 1e-30;
 
-/// An axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     low: f64,

@@ -22,7 +22,6 @@ const LONGEST_NAME: usize = 40;
 /// Smallest ratio of the largest to the smallest value for a logarithmic scale.
 const WIDE: f64 = 20.0;
 
-/// The vertical scale of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Around the values.
@@ -42,9 +41,7 @@ pub enum Scale {
 pub enum Across {
     /// From zero.
     Linear(&'static str),
-    /// Logarithmic.
     Logarithmic(&'static str),
-    /// Logarithmic, by powers of two.
     Doubling(&'static str),
 }
 
@@ -53,11 +50,8 @@ pub enum Across {
 pub struct Chart {
     /// The quantity and its unit.
     pub title: String,
-    /// The curves, at least one.
     pub series: Vec<Series>,
-    /// The vertical scale.
     pub scale: Scale,
-    /// The horizontal axis.
     pub across: Across,
     /// Places with a vertical line: changes of membership.
     pub marks: Vec<f64>,
@@ -66,33 +60,23 @@ pub struct Chart {
 /// A shape; y grows downwards.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
-    /// A line through points.
     Line(Vec<[f64; 2]>, Ink),
-    /// A dot.
     Dot([f64; 2], Ink),
     /// A filled rectangle: its upper left corner, its width and height, and its opacity.
     Area([f64; 2], [f64; 2], f64, Ink),
-    /// A text with its anchor at a point.
     Text([f64; 2], Anchor, String, Ink),
 }
 
-/// The anchor of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// Its start.
     Start,
-    /// Its middle.
     Middle,
-    /// Its end.
     End,
 }
 
-/// Shapes on a canvas.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figure {
-    /// Width of the canvas.
     pub width: f64,
-    /// Height of the canvas.
     pub height: f64,
     /// Shapes from back to front.
     pub shapes: Vec<Shape>,
@@ -140,7 +124,6 @@ impl Chart {
         remarks
     }
 
-    /// The chart as shapes.
     pub fn figure(&self) -> Figure {
         let (legend, top) = self.legend();
         // Each callout has a line of text above the plot.

@@ -51,7 +51,6 @@ const REST: [Plot; 2] = [
     },
 ];
 
-/// A quantity of a step.
 type Quantity = fn(&StepRecord) -> f64;
 
 /// What is shown over time, with a curve per process.

@@ -11,7 +11,6 @@ const PNG: &str = "iVBORw0KGgo";
 /// A true class, a predicted class, and how many images have both.
 pub type Pair = (usize, usize, u64);
 
-/// The results of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evaluation {
@@ -23,7 +22,6 @@ pub struct Evaluation {
     pub top1: Option<f64>,
     /// Top-5 accuracy, as a fraction.
     pub top5: Option<f64>,
-    /// Names of the classes.
     pub classes: Vec<String>,
     /// The confusion matrix without its zeros: as a rule most of it is zero, and its size is the square of the classes'.
     #[serde(rename = "pairs")]
@@ -31,11 +29,9 @@ pub struct Evaluation {
     /// The whole matrix, a row per true class, as files of earlier versions have it.
     #[serde(rename = "confusion", skip_serializing)]
     pub matrix: Vec<Vec<u64>>,
-    /// Some images with their predictions.
     pub samples: Vec<Sample>,
 }
 
-/// An image with its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The image as a PNG file in base64.
@@ -46,10 +42,8 @@ pub struct Sample {
     pub(crate) confidence: f64,
 }
 
-/// The results of one class.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClassScore {
-    /// Images of the class.
     pub images: u64,
     /// Correctly predicted images of the class.
     pub(crate) correct: u64,

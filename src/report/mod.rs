@@ -40,9 +40,6 @@ const COMPARISON: &str = "report";
 
 /// Writes the report of `runs` to the file `to`, by default `report.html` in the directory of a single run, or in
 /// `report` for several; returns the file.
-///
-/// # Errors
-/// Those of [`write()`].
 pub fn write_for_user(runs: &[PathBuf], to: Option<PathBuf>) -> Result<PathBuf> {
     let place = Path::new(COMPARISON);
     let directory = if let [run] = runs { run } else { place };

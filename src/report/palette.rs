@@ -23,16 +23,13 @@ const DASHES: [&[f32]; 4] = [&[], &[7.0, 3.0], &[2.0, 3.0], &[9.0, 3.0, 2.0, 3.0
 /// Opacity of a curve behind its moving average.
 pub const FAINT: f64 = 0.35;
 
-/// The style of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ink {
-    /// Grid lines.
     Grid,
     /// Axes and vertical marks.
     Axis,
     /// Numbers and names.
     Label,
-    /// The title of a chart.
     Title,
     /// The curve with this index.
     Series(usize),
@@ -54,7 +51,6 @@ impl Ink {
         }
     }
 
-    /// The CSS class.
     pub fn class(self) -> String {
         match self {
             Self::Grid => "grid".into(),
@@ -75,7 +71,6 @@ impl Ink {
         }
     }
 
-    /// Width of a line.
     pub fn width(self) -> f32 {
         match self {
             Self::Series(_) | Self::Whole(_) => 1.8,

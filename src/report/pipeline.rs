@@ -15,7 +15,6 @@ const LONG: f64 = 10.0;
 /// The kinds of passes: what a trace calls them, opacity and colour.
 const KINDS: [(&str, f64, Ink); 2] = [("forward", 0.35, Ink::Whole(0)), ("backward", 0.6, Ink::Whole(1))];
 
-/// A forward or backward pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pass {
     /// The index of its kind.

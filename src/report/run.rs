@@ -28,7 +28,6 @@ const FILES: [(&str, u64); 5] = [
     ("trace.json", 128 * MIB),
 ];
 
-/// The content of a run's directory.
 #[derive(Debug, Default)]
 pub struct Run {
     /// The last part of its path.
@@ -40,9 +39,7 @@ pub struct Run {
     pub steps: Vec<StepRecord>,
     /// The steps as other processes of the run saw them, by rank.
     pub(crate) others: BTreeMap<usize, Vec<StepRecord>>,
-    /// All epochs, in the order of the file.
     pub epochs: Vec<EpochRecord>,
-    /// Changes of membership.
     pub generations: Vec<GenerationRecord>,
     /// Its configuration: values by `section.key`.
     pub(crate) settings: BTreeMap<String, String>,
@@ -52,7 +49,6 @@ pub struct Run {
     pub(crate) environment: BTreeMap<String, String>,
     /// Evaluations of its model: by the run, then made afterwards.
     pub(crate) evaluations: Vec<Evaluation>,
-    /// Phases of its profile.
     pub phases: Vec<Phase>,
     /// A step of its stages, from the profiles of all processes.
     pub pipeline: Option<Pipeline>,

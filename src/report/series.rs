@@ -25,10 +25,8 @@ pub enum Look {
     Callout,
 }
 
-/// A curve of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
-    /// Name in the legend.
     pub name: String,
     /// Index of the colour.
     pub style: usize,
@@ -38,12 +36,10 @@ pub struct Series {
     pub half_life: Option<usize>,
     /// Whether only the average is drawn.
     pub is_bare: bool,
-    /// How it is drawn.
     pub look: Look,
 }
 
 impl Series {
-    /// A curve of measured points.
     pub fn new(name: &str, style: usize, points: Vec<[f64; 2]>) -> Self {
         let gap = |[x, y]: [f64; 2]| [x, if y.abs() <= f64::from(f32::MAX) { y } else { f64::NAN }];
         let points = points.into_iter().filter(|[x, _]| x.abs() <= f64::from(f32::MAX)).map(gap).collect();

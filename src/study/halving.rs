@@ -3,7 +3,6 @@
 /// A part of a sweep: these many points train until this share of their epochs is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rung {
-    /// How many points.
     pub points: usize,
     /// All epochs are this many times as many.
     pub divisor: usize,

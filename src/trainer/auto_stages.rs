@@ -23,7 +23,6 @@ use crate::study::rate;
 /// Bytes per second of one Mbit/s.
 const MEGABIT: f64 = 125_000.0;
 
-/// What one process knows of its devices.
 #[derive(Serialize, Deserialize)]
 struct DeviceReport {
     timing: Timing,
@@ -44,7 +43,9 @@ pub(super) fn measured<B: HostBackend>(
 ) -> Result<Measured> {
     let numbers = if B::is_processor() { numbers } else { &[ids.len()] };
     let timed = |workers: &usize| {
-        say_if_asked(config, &format!("timing      the units of the network on {}", count(*workers, "device")));
+        if config.run.progress.is_text() {
+            say(&format!("timing      the units of the network on {}", count(*workers, "device")));
+        }
         Ok((*workers, time_units::<B, _>(&prepared.task, &prepared.plan, model, &ids[..*workers])?))
     };
     let timings = numbers.iter().map(timed).collect::<Result<BTreeMap<usize, Timing>>>()?;
@@ -55,7 +56,7 @@ pub(super) fn measured<B: HostBackend>(
         times: timings.into_iter().map(|(workers, timing)| (workers, timing.times)).collect(),
         in_processes: false,
         parts_update: B::is_processor(),
-        link: link::<B>(config, ids[0])?,
+        link: link::<B>(config.parallel.link, ids[0])?,
         room: Room {
             each: memory::<B>(ids).into_iter().map(|bytes| bytes.unwrap_or(f64::INFINITY)).collect(),
             all: memory_of_machine().filter(|_| B::is_processor()).unwrap_or(f64::INFINITY),
@@ -64,20 +65,14 @@ pub(super) fn measured<B: HostBackend>(
 }
 
 /// Bytes per second between two devices: as given, or as a device and the host exchange them.
-fn link<B: HostBackend>(config: &Config, device: usize) -> Result<f64> {
-    if config.parallel.link > 0.0 { Ok(config.parallel.link * MEGABIT) } else { time_copy::<B>(device) }
+fn link<B: HostBackend>(given: f64, device: usize) -> Result<f64> {
+    if given > 0.0 { Ok(given * MEGABIT) } else { time_copy::<B>(device) }
 }
 
 /// The memory of each device; on a processor all share the machine's.
 fn memory<B: HostBackend>(ids: &[usize]) -> Vec<Option<f64>> {
     let own = |id: &usize| if B::is_processor() { None } else { Card::of(*id).map(|card| card.memory as f64) };
     ids.iter().map(own).collect()
-}
-
-fn say_if_asked(config: &Config, words: &str) {
-    if config.run.progress.is_text() {
-        say(words);
-    }
 }
 
 /// Replaces `--stages auto` by what the planner chooses for these devices; all processes choose the same.
@@ -150,7 +145,7 @@ fn of_all<B: HostBackend>(
     let share = (membership.local_processes() * ids.len()) as f64;
     let of_machine = || memory_of_machine().map(|bytes| bytes / share);
     let memory = memory::<B>(ids).into_iter().map(|bytes| bytes.or_else(|| of_machine().filter(|_| B::is_processor())));
-    let own = DeviceReport { timing, memory: memory.collect(), link: link::<B>(config, ids[0])? };
+    let own = DeviceReport { timing, memory: memory.collect(), link: link::<B>(config.parallel.link, ids[0])? };
     let own = serde_json::to_string(&own).expect("numbers have a JSON form");
     let read = |(rank, text): (usize, String)| {
         let damaged = |reason| Error::Training(format!("the times of rank {rank} are damaged: {reason}; start again"));

@@ -16,7 +16,6 @@ use crate::launch::exit_policy::ExitPolicy;
 use crate::launch::output::Sink;
 use crate::launch::processes::{Event, GRACE, command, listen, supervise};
 
-/// How a child ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// Its exit code; 128 + signal if one killed it.
@@ -28,7 +27,6 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Why it failed.
     pub(super) fn why(&self) -> String {
         let line = self.error_line.as_deref().map(|line| line.trim_start_matches("train: ").to_string());
         line.unwrap_or_else(|| format!("exit code {}", self.code))
@@ -40,9 +38,6 @@ impl Ended {
 ///
 /// From the first call on, signals no longer end this process: calls after one start nothing. Several threads may run a
 /// child each.
-///
-/// # Errors
-/// [`Error::Io`] when it cannot be started.
 pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quiet: bool) -> Result<Ended> {
     let (post, events) = channel();
     if let Some(signal) = pass_signals(&post)? {
@@ -67,7 +62,6 @@ pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quie
 /// The signals to this process, for all its children.
 struct Signals {
     listens: bool,
-    /// The first one.
     first: Option<i32>,
     /// Where the events of children go; those of ended children are closed.
     children: Vec<Sender<Event>>,

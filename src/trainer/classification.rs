@@ -30,7 +30,6 @@ pub struct Classification {
 }
 
 impl Classification {
-    /// The task of `config`.
     pub(super) fn new(config: &Config, splits: &DataSplits) -> Self {
         Self {
             train: splits.train.clone(),
@@ -58,9 +57,6 @@ impl Classification {
     }
 
     /// The images of `shard` in the form for the network, in host memory; `pictures` are the decoded images.
-    ///
-    /// # Errors
-    /// If an image's file cannot be read or is not an image.
     pub fn assemble(&self, split: Split, pictures: Vec<Picture>, shard: &Shard) -> Result<HostBatch> {
         let images = self.images_of(split);
         if split == Split::Validation {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::end::{nothing_left, summarize_complete};
 use super::leave::Leave;
-use super::logs::{Logs, goal};
+use super::logs::Logs;
 use super::prepare::{Prepared, share_threads};
 use super::session::Session;
 use super::snapshot::Snapshots;
@@ -45,7 +45,7 @@ pub(super) fn train<B: HostBackend>(
     let (ordered, transport) = (config.run.deterministic, prepared.transport.clone());
     let membership: Arc<dyn ElasticMembership> =
         launch::join_elastic(&config.parallel, shared, ordered, transport)?.into();
-    let succession = Succession::new(membership.clone(), goal(config, &prepared.plan), session.display);
+    let succession = Succession::new(membership.clone(), session.display);
     let local = Mutex::new(LocalState { devices: config.parallel.gpu_ids.clone(), ..LocalState::default() });
     let (member, lock, leave) = (membership.clone(), Mutex::default(), Arc::default());
     let elastic = Elastic { membership, prepared, snapshots, introduce, local, lock, leave };
@@ -61,7 +61,6 @@ pub(super) struct Elastic {
     membership: Arc<dyn ElasticMembership>,
     pub(super) prepared: Prepared,
     pub(super) snapshots: Snapshots,
-    /// Called at the first generation of this process.
     introduce: Introduce,
     local: Mutex<LocalState>,
     /// The share of this process in the lock of the run's directory.
@@ -72,7 +71,6 @@ pub(super) struct Elastic {
 /// What this process brings to the next generation.
 #[derive(Debug, Default)]
 pub(super) struct LocalState {
-    /// The generation it took part in last.
     generation: u64,
     pub(super) holds: StateVersion,
     pub(super) stages: Range<usize>,

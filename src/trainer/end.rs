@@ -13,14 +13,13 @@ use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
 use crate::error::{Result, shown};
 use crate::metrics::{JsonStream, Summary, environment, peak_memory};
-use crate::parallel::{Plan, Position};
+use crate::parallel::{BackendKind, Plan, Position};
 use crate::report::Run;
 use crate::report::results::Numbers;
 use crate::stop::Reason;
 
 const FILE: &str = "summary.json";
 
-/// Writes and prints the summary of a session.
 pub(super) fn finish(
     config: &Config,
     directory: &Path,
@@ -40,7 +39,7 @@ pub(super) fn finish(
         checkpoint: totals.checkpoint.clone(),
         left_out: totals.left_out,
         complete: matches!(reason, None | Some(Reason::MaxTime)),
-        environment: surroundings(config)?,
+        environment: surroundings(config.parallel.backend)?,
     };
     write(directory, &summary)?;
     let page = directory.join("report.html");
@@ -64,13 +63,13 @@ pub(super) fn finish(
             say(&format!("report      {}", shown(&page)));
         }
     }
-    tell_programs(config, &summary);
+    tell_programs(config.run.progress, &summary);
     Ok(())
 }
 
 /// The last line of `--progress json`.
-fn tell_programs(config: &Config, summary: &Summary) {
-    if config.run.progress == ProgressKind::Json {
+fn tell_programs(progress: ProgressKind, summary: &Summary) {
+    if progress == ProgressKind::Json {
         JsonStream::new(stdout()).end(summary);
     }
 }
@@ -109,18 +108,18 @@ pub(super) fn summarize_complete(
         checkpoint: checkpoint.map(Path::to_path_buf),
         left_out: 0,
         complete: false,
-        environment: surroundings(config)?,
+        environment: surroundings(config.parallel.backend)?,
     });
     let complete = Summary { complete: true, ..summary.clone() };
     if !summary.complete {
         write(directory, &complete)?;
     }
-    tell_programs(config, &complete);
+    tell_programs(config.run.progress, &complete);
     Ok(())
 }
 
-fn surroundings(config: &Config) -> Result<BTreeMap<String, Value>> {
-    let place = devices(config.parallel.backend)?;
+fn surroundings(backend: BackendKind) -> Result<BTreeMap<String, Value>> {
+    let place = devices(backend)?;
     let mut known = environment();
     known.insert("backend".into(), name(place.backend).into());
     known.insert("device".into(), place.name);

@@ -67,7 +67,6 @@ fn samples(images: &ImageSet, predictions: &[Prediction]) -> Result<Vec<Sample>>
     wrong.into_iter().chain(others).map(sample).collect()
 }
 
-/// Writes `evaluation.json`, `classes.csv`, `confusion.csv` and `confusion.svg` to `directory`.
 pub(super) fn write(directory: &Path, evaluation: &Evaluation) -> Result<()> {
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     let json = serde_json::to_vec(evaluation).expect("plain numbers and texts are always JSON");

@@ -24,7 +24,6 @@ pub(super) const TORCHVISION: &str = "torchvision";
 #[derive(Debug, Clone)]
 pub(super) struct ModelSummary {
     pub(super) parameters: ParameterCount,
-    /// The source of pretrained weights.
     pub(super) notes: Vec<String>,
 }
 

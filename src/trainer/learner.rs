@@ -14,7 +14,6 @@ use burn_train::{SupervisedTraining, TrainingStrategy};
 use crate::error::Result;
 use crate::parallel::{DataParallel, HostBackend, LoaderHandle, Task};
 
-/// Trains `model` by `strategy` in Burn's learner.
 pub fn train<B: HostBackend, T: Task<B>>(model: T::Model, strategy: DataParallel<B, T>) -> Result<()> {
     let (learner, strategy) = (strategy.learner(model), Arc::new(strategy));
     let [train, validation] =

@@ -8,12 +8,11 @@ use parking_lot::Mutex;
 use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
 use crate::checkpoint::{Store, write_atomic};
-use crate::config::Config;
+use crate::config::ProgressKind;
 use crate::error::{Result, shown};
 use crate::parallel::TrainingState;
 use crate::stop::Reason;
 
-/// How this process left the run, if it did.
 #[derive(Debug, Default)]
 pub(super) struct Leave {
     /// The signal that asked for it; 0 for none.
@@ -64,7 +63,7 @@ impl Leave {
     }
 
     /// The exit code if this process took no part in the end of the run; how it left is printed.
-    pub(super) fn code(&self, config: &Config) -> Option<u8> {
+    pub(super) fn code(&self, progress: ProgressKind) -> Option<u8> {
         if self.is_late.load(Ordering::SeqCst) {
             return Some(0);
         }
@@ -72,7 +71,7 @@ impl Leave {
             return None;
         }
         let saved = self.whereabouts();
-        if saved.is_some() || config.run.progress.is_text() {
+        if saved.is_some() || progress.is_text() {
             let elsewhere = "the other processes go on with the run; if no other is left, one of them saved its state";
             say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
         }

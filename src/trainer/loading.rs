@@ -31,7 +31,6 @@ pub(super) fn load(config: &Config) -> Result<DataSplits> {
     Ok(splits)
 }
 
-/// The progress of several tasks in turn.
 pub(super) struct Bars {
     is_silent: bool,
     current: Mutex<Option<(String, Indicator)>>,
@@ -100,7 +99,6 @@ impl Bars {
     }
 }
 
-/// The lines about one task in a log.
 struct Lines {
     pace: Throughput,
     /// Seconds from the start of the task to the next line.

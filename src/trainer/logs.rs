@@ -16,7 +16,6 @@ use crate::metrics::Dashboard;
 use crate::metrics::terminal::columns;
 use crate::metrics::{Bar, Console, Csv, Goal, JsonStream, Jsonl, Record, Sink, StartRecord, TensorBoard};
 use crate::parallel::Plan;
-use crate::stop::Stop;
 
 /// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,16 +38,16 @@ pub(super) struct Logs {
 
 impl Logs {
     /// Opens the logs in `directory`. Every process has logs; only rank 0 writes those of the whole run.
-    #[cfg_attr(not(feature = "tui"), allow(unused_variables, reason = "a dashboard needs it"))]
     pub(super) fn open(
         config: &Config,
         directory: &Path,
         rank: usize,
         kept: LogPosition,
-        (goal, stop): (Goal, &Stop),
+        plan: &Plan,
         display: ProgressKind,
     ) -> Result<Self> {
         let (run, first) = (&config.run, rank == 0);
+        let goal = Goal { epochs: plan.epochs, steps: plan.last_step };
         let log = if first { "metrics.jsonl".into() } else { format!("rank-{rank}.jsonl") };
         let log = Jsonl::open(&directory.join(log), kept.step, kept.epoch_end)?;
         let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(log)];
@@ -61,7 +60,7 @@ impl Logs {
         let files = sinks.len();
         match display {
             #[cfg(feature = "tui")]
-            ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, stop.clone()))),
+            ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, plan.stop.clone()))),
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::Json => sinks.push(Box::new(JsonStream::new(stdout()))),
             ProgressKind::None => {}
@@ -96,9 +95,4 @@ fn board(config: &Config, directory: &Path, kept: LogPosition) -> Result<TensorB
         board.text("configuration", 0, &indented)?;
     }
     Ok(board)
-}
-
-/// The number of epochs and steps of a run.
-pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
-    Goal { epochs: config.run.epochs, steps: plan.last_step }
 }

@@ -27,7 +27,6 @@ impl ValueEnum for Which {
     }
 }
 
-/// Weights, and what is known about them.
 pub(super) struct ModelFile {
     pub(super) tensors: StateDict,
     pub(super) model: ModelConfig,

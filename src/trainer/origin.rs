@@ -151,9 +151,6 @@ fn difference(saved: &Saved, copy: &Path) -> Result<Option<String>> {
 }
 
 /// Checks that [`origin`] would succeed now; changes nothing.
-///
-/// # Errors
-/// Those of [`origin`].
 pub(super) fn inspect(config: &Config) -> Result<()> {
     let CheckpointConfig { resume, url, .. } = &config.checkpoint;
     if *resume == Resume::Off && !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
@@ -177,9 +174,6 @@ pub(super) fn inspect(config: &Config) -> Result<()> {
 }
 
 /// What the run continues, if anything.
-///
-/// # Errors
-/// [`Error::Usage`] if there is no run.
 fn target(config: &Config) -> Result<Option<Target>> {
     let target = Target::of(config);
     if target.is_none() && config.checkpoint.resume != Resume::Off {
@@ -197,13 +191,13 @@ fn named(config: &Config) -> Option<PathBuf> {
 pub(super) fn continued(config: &Config) -> Result<Option<Loaded>> {
     let Some(target) = target(config)? else { return Ok(None) };
     let loaded = unless_auto(&config.checkpoint.resume, target.load(&mut |_| {}))?;
-    is_newest(config, loaded.as_ref())?;
+    is_newest(&config.checkpoint.url, loaded.as_ref())?;
     Ok(loaded)
 }
 
 /// Refuses a place for copies that has newer ones than the checkpoint: the run would move its `latest` back.
-fn is_newest(config: &Config, checkpoint: Option<&Loaded>) -> Result<()> {
-    let (url, own) = (&config.checkpoint.url, checkpoint.map_or(0, |checkpoint| checkpoint.step));
+fn is_newest(url: &Path, checkpoint: Option<&Loaded>) -> Result<()> {
+    let own = checkpoint.map_or(0, |checkpoint| checkpoint.step);
     let copied = if url.as_os_str().is_empty() { None } else { newest(url)? };
     match copied.filter(|step| *step > own) {
         None => Ok(()),
@@ -246,7 +240,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     let directory = known.ok_or_else(|| lost(&target))?;
     let lock = claim(&directory, true, warn)?;
     let checkpoint = unless_auto(resume, named_checkpoint.map_or_else(|| target.load(warn), Ok))?;
-    is_newest(config, checkpoint.as_ref())?;
+    is_newest(&config.checkpoint.url, checkpoint.as_ref())?;
     Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
 }
 
@@ -298,7 +292,6 @@ fn claim(directory: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Resu
     Ok(lock)
 }
 
-/// Adds the remedy to an error of the run's directory.
 fn elsewhere(error: Error) -> Error {
     match error {
         Error::Io { .. } => Error::usage(format!("{error}; give another --output-dir")),

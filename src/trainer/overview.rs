@@ -8,15 +8,14 @@ use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
-use crate::data::{Source, synthetic};
+use crate::data::{DataConfig, Source, synthetic};
 use crate::error::{printable, shown};
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
-use crate::optim::{OptimizerKind, ScheduleKind, WarmupShape};
+use crate::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
 use crate::parallel::{BackendKind, HostBackend, StrategyKind, World};
 
-/// The plan as text, one aligned line per subject.
 pub(super) fn overview<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
@@ -31,7 +30,12 @@ pub(super) fn overview<B: HostBackend>(
     let name = backend::name(backend);
     line(
         "kiln",
-        format!("{}, {name} backend, seed {}{}", env!("CARGO_PKG_VERSION"), config.run.seed, determinism::<B>(config)),
+        format!(
+            "{}, {name} backend, seed {}{}",
+            env!("CARGO_PKG_VERSION"),
+            config.run.seed,
+            determinism::<B>(config.run.deterministic)
+        ),
     );
     line("world", world(config, prepared));
     prepared.stages.iter().for_each(|words| line("stages", words.clone()));
@@ -55,13 +59,13 @@ pub(super) fn overview<B: HostBackend>(
     if elsewhere > 0 || has_cards || prepared.transport.joins_devices() {
         line("engine", prepared.transport.describe());
     }
-    line("data", data(config, prepared));
-    sample(config, prepared).into_iter().for_each(|note| line("", note));
+    line("data", data(&config.data, prepared));
+    sample(config.data.source, prepared).into_iter().for_each(|note| line("", note));
     line("model", model(config, prepared, about.parameters, B::is_processor()));
     about.notes.iter().for_each(|note| line("weights", note.clone()));
-    line("batch", batch(config, prepared));
+    line("batch", batch(config.run.accumulation_steps, prepared));
     line("schedule", schedule(prepared));
-    line("optimizer", optimizer(config));
+    line("optimizer", optimizer(&config.optim));
     line("memory", memory::<B>(config, prepared, about.parameters));
     if let Some(directory) = directory {
         line("output", shown(directory));
@@ -75,8 +79,8 @@ fn card<B: HostBackend>(backend: BackendKind, index: usize) -> Option<Card> {
     is_cuda.then(|| Card::of(index)).flatten()
 }
 
-fn determinism<B: HostBackend>(config: &Config) -> &'static str {
-    match (config.run.deterministic, B::is_processor()) {
+fn determinism<B: HostBackend>(is_deterministic: bool) -> &'static str {
+    match (is_deterministic, B::is_processor()) {
         (false, _) => "",
         (true, true) => ", deterministic",
         (true, false) => ", deterministic between replicas (a GPU's kernels may sum in another order in another run)",
@@ -111,10 +115,10 @@ fn world(config: &Config, prepared: &Prepared) -> String {
     format!("{size} replicas{stages}{processes}, {strategy}, {statistics} batch-norm, {threads}")
 }
 
-fn data(config: &Config, prepared: &Prepared) -> String {
-    let source = match config.data.source {
+fn data(config: &DataConfig, prepared: &Prepared) -> String {
+    let source = match config.source {
         Source::Synthetic => "synthetic".into(),
-        source => format!("{} in {}", format!("{source:?}").to_lowercase(), shown(&config.data.dir)),
+        source => format!("{} in {}", format!("{source:?}").to_lowercase(), shown(&config.dir)),
     };
     let [height, width] = prepared.splits.train.size();
     format!(
@@ -126,9 +130,9 @@ fn data(config: &Config, prepared: &Prepared) -> String {
 }
 
 /// The data set of a clone, instead of CIFAR.
-fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
+fn sample(source: Source, prepared: &Prepared) -> Option<String> {
     let is_sample = prepared.splits.train.classes() == synthetic::CLASSES;
-    let title = match config.data.source {
+    let title = match source {
         Source::Cifar10 if is_sample => "CIFAR-10",
         Source::Cifar100 if is_sample => "CIFAR-100",
         _ => return None,
@@ -157,8 +161,8 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_pr
     )
 }
 
-fn batch(config: &Config, prepared: &Prepared) -> String {
-    let (size, accumulated) = (prepared.plan.world.size, config.run.accumulation_steps);
+fn batch(accumulated: usize, prepared: &Prepared) -> String {
+    let size = prepared.plan.world.size;
     let batch = prepared.plan.batch_size;
     let mut words = format!("{} images per step = {size} x {batch}", size * batch * accumulated);
     if accumulated > 1 {
@@ -211,8 +215,7 @@ fn schedule(prepared: &Prepared) -> String {
     )
 }
 
-fn optimizer(config: &Config) -> String {
-    let optim = &config.optim;
+fn optimizer(optim: &OptimConfig) -> String {
     let mut words = match optim.optimizer {
         OptimizerKind::Sgd => {
             format!("SGD, {}momentum {}", if optim.nesterov { "Nesterov " } else { "" }, optim.momentum)

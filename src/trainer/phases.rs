@@ -13,7 +13,6 @@ use crate::checkpoint::write_atomic;
 use crate::error::{Result, shown};
 use crate::metrics::{Profiler, warnings};
 
-/// Prints warnings, and measures phases if asked for.
 pub(super) fn listen(profile: bool) -> Option<Profiler> {
     if !profile {
         // Fails if a test in this process has done it already.

@@ -19,7 +19,6 @@ use crate::parallel::nccl::Transport;
 use crate::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
 use crate::stop::Stop;
 
-/// What a run needs before its first step.
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) splits: DataSplits,
@@ -45,11 +44,12 @@ pub(super) fn prepare<B: HostBackend>(
     B::choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
-    let splits = super::loading::load(config).map_err(|error| located(config, error))?;
+    let splits =
+        super::loading::load(config).map_err(|error| located(&config.data, &config.checkpoint.resume, error))?;
     if world.hosted().start == 0 {
         splits.notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     }
-    let classes = class_count(config, &splits)?;
+    let classes = class_count(config.model.num_classes, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
     let task = Arc::new(Classification::new(config, &splits));
     let transport = Transport::default();
@@ -58,9 +58,8 @@ pub(super) fn prepare<B: HostBackend>(
 }
 
 /// Adds to an error about images what their folder is relative to: a saved run may have been made elsewhere.
-fn located(config: &Config, error: Error) -> Error {
-    let dir = &config.data.dir;
-    let is_usual = *dir == DataConfig::default().dir && config.checkpoint.resume == Resume::Off;
+fn located(DataConfig { dir, .. }: &DataConfig, resume: &Resume, error: Error) -> Error {
+    let is_usual = *dir == DataConfig::default().dir && *resume == Resume::Off;
     let is_elsewhere = dir.is_relative() && !is_usual && !is_url(dir) && !dir.exists();
     let is_about_images = matches!(error, Error::Data(_) | Error::Io { .. });
     match std::env::current_dir() {
@@ -93,9 +92,9 @@ fn use_threads(threads: usize) {
     drop(pool.build_global());
 }
 
-fn class_count(config: &Config, splits: &DataSplits) -> Result<usize> {
+fn class_count(wanted: usize, splits: &DataSplits) -> Result<usize> {
     let present = splits.train.classes().len();
-    match config.model.num_classes {
+    match wanted {
         0 => Ok(present),
         wanted if wanted >= present => Ok(wanted),
         wanted => Err(Error::usage(format!(

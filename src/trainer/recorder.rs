@@ -39,7 +39,6 @@ pub(super) struct RunTotals {
     pub(super) epochs: usize,
     pub(super) best: Option<(f64, usize)>,
     pub(super) last: Option<f64>,
-    /// Whether early stopping ended the run.
     pub(super) stalled: bool,
     pub(super) images: u64,
     /// Seconds of training, without validation and saving.
@@ -47,7 +46,6 @@ pub(super) struct RunTotals {
     pub(super) checkpoint: Option<PathBuf>,
     /// Copies of the steps behind the first one, which tries kernels out, and how many steps that are. None on a processor.
     pub(super) copied: (Traffic, u64),
-    /// Damaged images that were left out of the data set.
     pub(super) left_out: usize,
     /// Whether this process writes the files of the run.
     pub(super) leads: bool,
@@ -71,7 +69,6 @@ pub(super) struct Recorder {
     pace: Throughput,
     /// Images and seconds of the epoch's steps in this session.
     epoch: (usize, f64),
-    /// Whether the images of a batch were logged.
     has_shown: bool,
     has_waited: bool,
     /// Until the first step is done.
@@ -137,10 +134,6 @@ impl Recorder {
         let observations = self.plan.probe.as_ref().map(Probe::take).unwrap_or_default();
         self.logs.units.as_mut().map_or(Ok(()), |units| units.append(observations))
     }
-
-    fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
-        change(&mut self.totals.lock())
-    }
 }
 
 impl Observer for Recorder {
@@ -153,20 +146,18 @@ impl Observer for Recorder {
                 report.step
             ));
         }
-        let images = report.counts.samples as u64;
         self.epoch = (self.epoch.0 + report.counts.samples, self.epoch.1 + report.duration.as_secs_f64());
-        let (total, seconds) = self.totals(|totals| {
-            totals.steps = report.step;
-            totals.session_steps += 1;
-            totals.images += images;
-            totals.training_seconds += report.duration.as_secs_f64();
-            if let Some(traffic) = report.traffic.filter(|_| totals.session_steps > 1) {
-                totals.copied.0 += traffic;
-                totals.copied.1 += 1;
-            }
-            (totals.images, totals.training_seconds)
-        });
-        self.pace.mark(seconds, total);
+        let mut totals = self.totals.lock();
+        totals.steps = report.step;
+        totals.session_steps += 1;
+        totals.images += report.counts.samples as u64;
+        totals.training_seconds += report.duration.as_secs_f64();
+        if let Some(traffic) = report.traffic.filter(|_| totals.session_steps > 1) {
+            totals.copied.0 += traffic;
+            totals.copied.1 += 1;
+        }
+        self.pace.mark(totals.training_seconds, totals.images);
+        drop(totals);
         if let Some(samples) = &mut self.logs.samples {
             samples.append([Samples::of(report)])?;
         }
@@ -204,14 +195,13 @@ impl Observer for Recorder {
         self.note_units()?;
         let accuracy = report.validation.accuracy();
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
-        self.totals(|totals| {
-            totals.epochs = report.epoch + 1;
-            totals.last = Some(accuracy);
-            totals.stalled = report.is_last && !is_whole;
-            if report.is_best {
-                totals.best = Some((accuracy, report.epoch + 1));
-            }
-        });
+        let mut totals = self.totals.lock();
+        (totals.epochs, totals.last) = (report.epoch + 1, Some(accuracy));
+        totals.stalled = report.is_last && !is_whole;
+        if report.is_best {
+            totals.best = Some((accuracy, report.epoch + 1));
+        }
+        drop(totals);
         let (images, seconds) = std::mem::take(&mut self.epoch);
         let record = EpochRecord {
             epoch: report.epoch + 1,
@@ -239,10 +229,10 @@ impl Observer for Recorder {
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
         let Self { snapshots: Snapshots { config, clock, .. }, logs, succession, plan, .. } = self;
         let Some(succession) = succession else { return Ok(()) };
-        let (goal, display, directory, stop) = (succession.goal, succession.display, clock.directory(), &plan.stop);
+        let (display, directory) = (succession.display, clock.directory());
         succession.begin(report, logs, |kept| {
             write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
-            Logs::open(config, &directory, 0, kept, (goal, stop), display)
+            Logs::open(config, &directory, 0, kept, plan, display)
         })?;
         let record = GenerationRecord {
             generation: report.number,

@@ -12,11 +12,10 @@ use crate::config::flag::setting;
 use crate::model::{ParameterCount, ResNet, activation_elements};
 use crate::nn::{float_tensors, is_frozen};
 use crate::ops::PrecisionKind;
-use crate::optim::OptimizerKind;
+use crate::optim::{OptimConfig, OptimizerKind};
 use crate::parallel::{HostBackend, Task, unit_of};
 use crate::study::planning::Unit;
 
-/// Bytes of an f32.
 const FLOAT: usize = 4;
 
 /// Bytes of a process with the smallest network and no images (measured: 0.14 GiB on flex, 0.16 GiB on tch).
@@ -40,7 +39,7 @@ pub(super) fn cautions<B: HostBackend>(
             bytes(machine)
         )
     });
-    let needed = (FLOAT * (weights(config, parameters) + slots(config) * parameters.trained)) as f64;
+    let needed = (FLOAT * (weights(&config.optim, parameters) + slots(&config.optim) * parameters.trained)) as f64;
     let free = free_space(&config.run.output_dir).filter(|free| needed > *free);
     let disk = free.map(|free| {
         format!(
@@ -90,13 +89,13 @@ fn free_space(directory: &Path) -> Option<f64> {
     Some(system.f_bavail as f64 * system.f_frsize as f64)
 }
 
-fn weights(config: &Config, parameters: ParameterCount) -> usize {
-    (1 + usize::from(config.optim.ema_decay > 0.0)) * parameters.all
+fn weights(optim: &OptimConfig, parameters: ParameterCount) -> usize {
+    (1 + usize::from(optim.ema_decay > 0.0)) * parameters.all
 }
 
 /// Numbers that the optimizer keeps for each parameter.
-fn slots(config: &Config) -> usize {
-    match config.optim.optimizer {
+fn slots(optim: &OptimConfig) -> usize {
+    match optim.optimizer {
         OptimizerKind::AdamW => 2,
         _ => 1,
     }
@@ -116,7 +115,7 @@ pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
 /// Weights, gradients and optimizer state of a replica, the activations that its backward pass needs, and what its largest
 /// unit computes before any of that is freed.
 pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
-    let numbers = weights(config, parameters) + (1 + slots(config)) * parameters.trained;
+    let numbers = weights(&config.optim, parameters) + (1 + slots(&config.optim)) * parameters.trained;
     let plan = &prepared.plan;
     let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
     // Absurd settings may overflow the product.
@@ -147,7 +146,7 @@ pub(super) fn units<B: HostBackend>(
         let own = unit_of(&of_model, &tensor.name).and_then(|unit| units.get_mut(unit));
         let (Some(unit), bytes) = (own, (FLOAT * tensor.shape.iter().product::<usize>()) as f64) else { continue };
         let trained = if tensor.is_trained { bytes } else { 0.0 };
-        unit.state += copies as f64 * bytes + (1 + slots(config)) as f64 * trained;
+        unit.state += copies as f64 * bytes + (1 + slots(&config.optim)) as f64 * trained;
         unit.gradients += trained;
     }
     units

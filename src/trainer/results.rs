@@ -13,7 +13,6 @@ use crate::report::results::{Numbers, percent};
 /// The exit code of a run whose settings are refused.
 const REFUSED: u8 = 2;
 
-/// The runs of a sweep, in order.
 #[derive(Debug, Default)]
 pub(super) struct Results(Vec<Row>);
 
@@ -37,7 +36,6 @@ struct Row {
 }
 
 impl Results {
-    /// Adds the run in `directory`.
     pub(super) fn add(&mut self, point: &Point, directory: PathBuf, ending: Ending) {
         // A refused run has trained nothing; what is in its directory is of another one.
         let run = Run::read(&directory).ok().filter(|_| ending.failure != Some(REFUSED));

@@ -7,7 +7,7 @@ use burn::backend::Autodiff;
 use super::backend::{Program, dispatch};
 use super::end::{nothing_left, summarize_complete};
 use super::initial::initial_model;
-use super::logs::{LogPosition, Logs, goal};
+use super::logs::{LogPosition, Logs};
 use super::origin::{Origin, continued, inspect};
 use super::overview::overview;
 use super::phases::listen;
@@ -124,15 +124,25 @@ fn run<B: HostBackend>(
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, &prepared)?;
     auto_stages::choose::<B>(&mut config, &mut prepared, membership, &model)?;
+    let caution = {
+        let (config, parameters, local_processes) = (config.clone(), about.parameters, membership.local_processes());
+        move |prepared: &Prepared| {
+            cautions::<B>(&config, prepared, parameters, local_processes).iter().for_each(|line| warn(line));
+        }
+    };
+    // What a process of an elastic run hosts is known when it takes part.
+    let warns_later = is_elastic && !config.run.dry_run;
     if config.parallel.rank == 0 {
+        if !warns_later {
+            caution(&prepared);
+        }
         check_copy(&config.checkpoint.path)?;
     }
     let introduce = {
-        let (config, local_processes) = (config.clone(), membership.local_processes());
+        let config = config.clone();
         move |prepared: &Prepared, directory: Option<&Path>| {
-            if config.parallel.rank == 0 {
-                let cautions = cautions::<B>(&config, prepared, about.parameters, local_processes);
-                cautions.iter().for_each(|line| warn(line));
+            if warns_later {
+                caution(prepared);
             }
             if config.run.progress.is_text() || config.run.dry_run {
                 say(&overview::<B>(&config, prepared, backend, &about, directory));
@@ -154,11 +164,10 @@ fn run<B: HostBackend>(
     if is_elastic {
         return elastic::train(session, model, membership, Box::new(introduce));
     }
-    once(session, model, membership, introduce)
+    train_fixed(session, model, membership, introduce)
 }
 
-/// Trains with fixed membership.
-fn once<B: HostBackend>(
+fn train_fixed<B: HostBackend>(
     session: Session,
     model: ResNet<Autodiff<B>>,
     membership: &dyn FixedMembership,
@@ -190,12 +199,11 @@ fn once<B: HostBackend>(
         return Ok(0);
     }
     session.snapshots.clock.set(directory.clone(), seconds, 0.0);
-    let logs = Logs::open(config, &directory, rank, logged, (goal(config, plan), &plan.stop), session.display)?;
+    let logs = Logs::open(config, &directory, rank, logged, plan, session.display)?;
     let strategy = session.strategy(start, logs, None).with(processes);
     session.train(model, strategy, membership, None)
 }
 
-/// The model and the position with which a session begins.
 struct Beginning<B: HostBackend> {
     model: ResNet<Autodiff<B>>,
     start: StartingPoint,

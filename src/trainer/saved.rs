@@ -63,7 +63,6 @@ fn run_state(position: &Position, identity: Identity) -> RunState {
     }
 }
 
-/// The `state.json` of a checkpoint.
 pub(super) fn run_state_of(checkpoint: &Loaded) -> Result<RunState> {
     RunState::from_json(document(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))
 }
@@ -114,7 +113,6 @@ pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8
     Ok(bytes)
 }
 
-/// The bytes of one file of a checkpoint.
 pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     checkpoint.files.get(name).map(Vec::as_slice).ok_or_else(|| {
         Error::Checkpoint(format!("the checkpoint '{}' has no '{name}'; resume from another", shown(&checkpoint.path)))

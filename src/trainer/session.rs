@@ -35,9 +35,6 @@ pub(super) struct Session {
 
 impl Session {
     /// A session that has done nothing yet.
-    ///
-    /// # Errors
-    /// Those of [`Snapshots::new`].
     pub(super) fn new(
         config: &Config,
         prepared: Prepared,
@@ -88,7 +85,7 @@ impl Session {
             };
             report(&profiler, &directory.join(trace), &totals)?;
         }
-        if let Some(code) = leave.and_then(|leave| leave.code(config)) {
+        if let Some(code) = leave.and_then(|leave| leave.code(config.run.progress)) {
             return Ok(code);
         }
         let reason = self.prepared.plan.stop.reason();

@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
 use crate::weights::{Description, Format};
 
-/// What all checkpoints of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshots {
     pub(super) config: Config,
@@ -26,9 +25,6 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// For the run of `config`.
-    ///
-    /// # Errors
-    /// If the URL for copies cannot be used.
     pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Result<Self> {
         let splits = &prepared.splits;
         let description = Description {
@@ -54,7 +50,6 @@ impl Snapshots {
         }
     }
 
-    /// The files of `state`.
     pub(super) fn of(&self, state: TrainingState, identity: Identity) -> Snapshot {
         let mut snapshot = snapshot(state, identity, &self.description.to_metadata());
         snapshot.files.push(("config.toml".to_string(), self.config.to_toml().into_bytes().into()));

@@ -9,7 +9,6 @@ use crate::error::Result;
 use crate::metrics::journal::Journal;
 use crate::parallel::StepReport;
 
-/// A step and the images of its global batch.
 #[derive(Debug, Serialize)]
 pub(super) struct Samples<'a> {
     step: usize,

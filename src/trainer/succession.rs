@@ -11,7 +11,7 @@ use super::step_log::Samples;
 use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::launch::ElasticMembership;
-use crate::metrics::{EpochRecord, Goal, Record, StepRecord};
+use crate::metrics::{EpochRecord, Record, StepRecord};
 use crate::parallel::{GenerationReport, Position, StepReport};
 
 /// How many reports are kept: more than may wait in the coordinator's channel.
@@ -25,19 +25,17 @@ enum Recent {
 /// The state of this process as a writer, or a possible next one.
 pub(super) struct Succession {
     pub(super) membership: Arc<dyn ElasticMembership>,
-    pub(super) goal: Goal,
     pub(super) display: ProgressKind,
     pub(super) leads: bool,
     recent: VecDeque<Recent>,
     /// The position up to which the files are valid before the recent reports.
     kept: LogPosition,
-    /// The last step reported to this process.
     last: usize,
 }
 
 impl Succession {
-    pub(super) fn new(membership: Arc<dyn ElasticMembership>, goal: Goal, display: ProgressKind) -> Self {
-        Self { membership, goal, display, leads: false, recent: VecDeque::new(), kept: LogPosition::default(), last: 0 }
+    pub(super) fn new(membership: Arc<dyn ElasticMembership>, display: ProgressKind) -> Self {
+        Self { membership, display, leads: false, recent: VecDeque::new(), kept: LogPosition::default(), last: 0 }
     }
 
     pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {

@@ -57,7 +57,6 @@ impl Description {
         format!("{part}{}", if self.exif == Exif::Apply { ", turned upright by EXIF" } else { "" })
     }
 
-    /// As pairs for a file's header.
     pub fn to_metadata(&self) -> Metadata {
         let Value::Object(pairs) = self.to_json() else { return Metadata::new() };
         pairs.into_iter().map(|(key, value)| (key, text(&value))).collect()

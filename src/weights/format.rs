@@ -8,7 +8,6 @@ use super::{Description, onnx, to_pth};
 use crate::error::Result;
 use crate::state::{StateDict, to_safetensors};
 
-/// An export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Tensors by name; torchvision's `load_state_dict` accepts them.
@@ -22,9 +21,6 @@ pub enum Format {
 
 impl Format {
     /// The bytes of a file with these weights; `origin` names their source in errors.
-    ///
-    /// # Errors
-    /// Those of [`to_pth()`] and [`onnx::to_onnx`].
     pub fn encode(self, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
         match self {
             Self::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),

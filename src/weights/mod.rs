@@ -35,7 +35,6 @@ use crate::state::{self, HostTensor, Metadata, StateDict};
 /// Most names in a message.
 const MOST_NAMES: usize = 3;
 
-/// The content of a weight file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     /// The tensors of the network, under torchvision's names.

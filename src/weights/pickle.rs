@@ -16,7 +16,6 @@ use super::view::Storage;
 pub(super) struct Pickle<'a> {
     /// Every value that it created.
     pub values: Vec<Value<'a>>,
-    /// Its result.
     pub root: Id,
     /// The attributes of dictionaries, which are dictionaries.
     attributes: BTreeMap<Id, Id>,

@@ -23,9 +23,6 @@ const LIMITS: [u64; 2] = [64 << 20, 96 << 20];
 /// The path of the weights `name` in the folder `cache`; fetches them if they are missing or damaged.
 ///
 /// `progress` is called with the bytes so far and, if the server reports it, the total.
-///
-/// # Errors
-/// Those of [`fetch_from`].
 pub fn fetch(name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
     fetch_from(HOME, name, cache, progress)
 }

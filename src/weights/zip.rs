@@ -61,9 +61,6 @@ impl<'a> Archive<'a> {
     }
 
     /// The bytes of an entry, after a check of their checksum; `None` if there is no such name.
-    ///
-    /// # Errors
-    /// Those of [`Archive::open`].
     pub(super) fn get(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         self.budget = self.budget.checked_sub(entry.data.len()).ok_or("entries of it overlap")?;

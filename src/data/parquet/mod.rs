@@ -43,9 +43,6 @@ pub(super) struct Parquet<'a> {
 
 impl<'a> Parquet<'a> {
     /// Finds the files in `config.dir`, which may be a pattern such as `data/{train,test}-{00..11}.parquet`.
-    ///
-    /// # Errors
-    /// If a split is missing.
     pub(super) fn find(config: &'a DataConfig, progress: &'a dyn Fn(Progress)) -> Result<Self> {
         check_side(config)?;
         let files = ShardFiles::find(PARQUET, config, &[])?;
@@ -55,9 +52,6 @@ impl<'a> Parquet<'a> {
 
     /// The images, from a pack in the cache that is written now if there is none. If it `is_dry`, the pack is only announced,
     /// and the images are black.
-    ///
-    /// # Errors
-    /// If a file is not a whole Parquet file of pictures with classes, or the pack cannot be written.
     pub(super) fn open(mut self, is_dry: bool) -> Result<Arc<dyn Samples>> {
         let path = self.cached()?;
         let index = match self.kept(&path) {
@@ -78,9 +72,6 @@ impl<'a> Parquet<'a> {
     }
 
     /// Writes a pack of the images to `output`.
-    ///
-    /// # Errors
-    /// Those of [`Parquet::open`], and if there are no images.
     pub(super) fn pack(mut self, recipe: Option<Recipe>, output: &Path) -> Result<Packed> {
         self.look("packing", output)?;
         let mut writer = Writer::new(output, self.bytes)?;

@@ -28,9 +28,6 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Those of `column`, which has so many rows.
-    ///
-    /// # Errors
-    /// If they are compressed in another way, or the file of `length` bytes ends before.
     pub(super) fn of(file: &Arc<File>, length: u64, column: &ColumnChunkMetaData, rows: usize) -> Result<Self> {
         let compression = column.compression();
         if !matches!(

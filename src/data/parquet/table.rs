@@ -63,9 +63,6 @@ type Column<'a, T> = Box<dyn FnMut() -> Result<Vec<Option<T>>, Fault> + 'a>;
 impl Table {
     /// Finds the columns of a file of `length` bytes: those of images and of classes with these names, or with usual ones if a
     /// name is empty.
-    ///
-    /// # Errors
-    /// If it is not a whole Parquet file, or a column is missing.
     pub(super) fn of(file: File, length: u64, [image, label]: [&str; 2]) -> Result<Self, Fault> {
         let reader = || ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
         let footer = guarded(|| reader().parse_and_finish(&file).map_err(|error| error.to_string()));
@@ -111,9 +108,6 @@ impl Table {
     }
 
     /// The rows in front of each row group, and of the whole file.
-    ///
-    /// # Errors
-    /// If there are too many.
     pub(super) fn starts(&self) -> Result<Vec<usize>, Fault> {
         // Some bytes can claim any number of rows of one picture.
         let most = MOST_ROWS.min(self.length);
@@ -135,9 +129,6 @@ impl Table {
     }
 
     /// Reads the `rows` of a row group; the last rows are none.
-    ///
-    /// # Errors
-    /// If the file is damaged or a row is not complete. The crate's panics are errors.
     pub(super) fn group(
         &self,
         group: usize,

@@ -41,9 +41,6 @@ pub(super) struct Cache {
 
 impl Cache {
     /// Opens the file for the samples of `index` in `data.cache_dir`; `None` if there is to be none.
-    ///
-    /// # Errors
-    /// If it cannot be written, or its file system cannot free parts of a file.
     pub(super) fn open(config: &DataConfig, index: &Index) -> Result<Option<Self>> {
         let folder = &config.cache_dir;
         if folder.as_os_str().is_empty() {
@@ -131,9 +128,6 @@ impl Cache {
     }
 
     /// Makes room for a sample that is needed at `next`; `false` if all that is there is needed before.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(super) fn admit(&mut self, id: u32, next: u32) -> Result<bool> {
         let at = id as usize;
         let bytes = self.places[at + 1] - self.places[at];
@@ -151,9 +145,6 @@ impl Cache {
     }
 
     /// Removes a sample.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(super) fn remove(&mut self, id: u32) -> Result<()> {
         let place = self.places[id as usize]..self.places[id as usize + 1];
         let Some(next) = self.next[id as usize].take() else { return Ok(()) };
@@ -173,9 +164,6 @@ impl Cache {
     }
 
     /// Writes a sample that was admitted.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(super) fn write(&self, id: u32, bytes: &[u8]) -> Result<()> {
         let head = [crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat();
         let written = self.file.write_all_at(&[&head, bytes].concat(), self.places[id as usize]);

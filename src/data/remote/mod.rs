@@ -41,9 +41,6 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Those below `root`, as in `https://host/path` or `s3://bucket/path`.
-    ///
-    /// # Errors
-    /// If the URL is not of that form or holds credentials, or the environment does not say how to reach the store.
     pub(super) fn open(root: &Path, config: &DataConfig) -> Result<Arc<Self>> {
         // The pattern for names may hold some, too.
         Client::check(&config.dir.to_string_lossy(), "--data-dir")?;

@@ -11,7 +11,6 @@ use crate::data::index::Index;
 /// Most samples that are expected at the same time.
 pub(super) const MOST: usize = 1 << 14;
 
-/// A sample that will be read.
 pub(super) struct Slot {
     /// When, and how often then.
     pub(super) uses: VecDeque<(u32, u32)>,

@@ -51,9 +51,6 @@ struct PrefetchStream {
 
 impl Prefetcher {
     /// Reads `samples` of `store`.
-    ///
-    /// # Errors
-    /// If the cache on the disk cannot be opened.
     pub(in crate::data) fn new(store: Arc<dyn Store>, samples: Arc<dyn Samples>, config: &DataConfig) -> Result<Self> {
         let index = samples.index();
         let buffer = PrefetchBuffer::new(index.len(), Cache::open(config, index)?);

@@ -15,7 +15,6 @@ use crate::data::store::ReadAt;
 const SMALLEST: u64 = 4 << 10;
 const LARGEST: u64 = 4 << 20;
 
-/// An object that is read in order, with jumps.
 pub(super) struct Window {
     pub(super) remote: Arc<Remote>,
     pub(super) name: String,

@@ -146,7 +146,6 @@ impl Client {
         self.shared.wait(other).ok()
     }
 
-    /// Whether the generation of `attempt` is still pending.
     pub fn expects(&self, attempt: Attempt) -> bool {
         self.shared.state.lock().pending().is_some_and(|(current, _)| current == attempt)
     }
@@ -166,12 +165,10 @@ impl Client {
         is_running && state.own.computing.is_none() && state.pending().is_none_or(|(it, _)| it == attempt)
     }
 
-    /// The attempt to connect for `generation` in this session.
     pub fn attempt(&self, generation: u64) -> Attempt {
         Attempt { session: self.shared.state.lock().session, generation }
     }
 
-    /// Whether the generation must end after the current step.
     pub fn is_ending(&self) -> bool {
         self.shared.state.lock().is_ending()
     }
@@ -187,7 +184,6 @@ impl Client {
         self.shared.state.lock().awaited()
     }
 
-    /// Why the generation is over, if it is.
     pub fn end_reason(&self) -> Option<String> {
         self.shared.state.lock().end_reason()
     }

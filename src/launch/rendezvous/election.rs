@@ -66,7 +66,6 @@ impl Voter {
         Self { candidate, lease, started: now, granted, sent, won, leads_since, next, met_young, rests_until: now }
     }
 
-    /// Answers a claim of `candidate`.
     pub fn vote(&mut self, candidate: u64, now: Instant) -> Vote {
         if self.is_young(now) {
             return Vote::Young;

@@ -20,7 +20,6 @@ pub(super) struct MemberState {
     pub view: Option<MembershipView>,
     /// Whether a view of this session lists this process.
     pub is_known: bool,
-    /// Whether the service said that the run is complete.
     pub is_complete: bool,
     /// When the unanswered heartbeats were sent.
     pub unanswered_beats: VecDeque<Instant>,
@@ -71,16 +70,13 @@ pub struct Attempt {
     pub generation: u64,
 }
 
-/// The next action of a process that does not compute.
 pub(super) enum Instruction {
-    /// Take part in this generation.
     Enter(MembershipView),
     /// Save the state, since no member computes.
     Save,
     /// Report ready again: this generation was over before it began here.
     Missed(u64),
     Leave,
-    /// End: the run is complete.
     Finish,
 }
 
@@ -204,7 +200,6 @@ impl MemberState {
         }
     }
 
-    /// From now on this process wants to leave.
     pub fn request_leave(&mut self) {
         self.own.draining = true;
         self.leave_requested.get_or_insert_with(Instant::now);

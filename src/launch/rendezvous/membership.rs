@@ -54,11 +54,9 @@ pub enum Event {
     Beat(SessionId, Progress),
     /// A member has left a generation and can take part in the next one.
     Ready(SessionId, Ready),
-    /// A member has connected for this pending generation.
     Connected(SessionId, u64),
     /// A collective of this generation, or connecting for it, failed with this symptom.
     Trouble(SessionId, u64, String),
-    /// A member wants to leave in good order.
     Drain(SessionId),
     /// The member of this rank of the current generation is asked to leave.
     DrainRank(usize),
@@ -71,9 +69,7 @@ pub enum Event {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Admit the process that wants to join.
     Welcome,
-    /// Refuse the process that wants to join.
     Refuse(Refusal),
     Announce(MembershipView),
     /// The job is over; send the reason to all members.
@@ -121,7 +117,6 @@ pub struct ProcessInfo {
     /// The greatest generation that it has seen; 0 if none.
     pub latest_generation: u64,
     pub computing: Option<Placement>,
-    /// Whether it wants to leave in good order.
     pub draining: bool,
     /// The members of the last generation it computed in: names by id.
     pub peers: BTreeMap<u64, String>,
@@ -153,7 +148,6 @@ pub struct MembershipView {
 }
 
 impl MembershipView {
-    /// The member `id`.
     pub fn member(&self, id: u64) -> Option<&MemberStatus> {
         self.members.iter().find(|member| member.id == id)
     }
@@ -170,7 +164,6 @@ impl MembershipView {
     }
 }
 
-/// The state of the current generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// There are too few members for the next generation; a member may leave at once.

@@ -75,7 +75,6 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 pub struct Terms {
     /// Distinguishes jobs that use the same address.
     pub job_id: String,
-    /// Shared by the processes of the job.
     pub secret: Secret,
     /// The number of processes, 1 to [`MOST_MEMBERS`]; 0 for an elastic job.
     pub size: usize,

@@ -3,7 +3,6 @@
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
-/// Why a process is not admitted.
 #[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
 pub struct Refusal {
     /// For the user of the refused process.
@@ -23,12 +22,10 @@ impl Refusal {
         Self { reason: reason.into(), transient: false, other_job: false }
     }
 
-    /// The same command may succeed later.
     pub fn transient(reason: impl Into<String>) -> Self {
         Self { transient: true, ..Self::permanent(reason) }
     }
 
-    /// The service belongs to another job or another build.
     pub fn other_job(reason: impl Into<String>) -> Self {
         Self { other_job: true, ..Self::permanent(reason) }
     }

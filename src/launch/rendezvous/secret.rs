@@ -138,7 +138,6 @@ fn is_drawn(text: &str) -> bool {
     text.strip_prefix(DRAWN).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
-/// Derives a key by Argon2id.
 fn stretch(text: &str) -> Result<Vec<u8>> {
     let params = Params::new(1 << 16, 3, 4, Some(32)).expect("the recommended parameters are valid");
     let mut key = vec![0; 32];

@@ -76,7 +76,6 @@ impl Service {
         self.state.replaceable.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another process has asked to take over the rendezvous.
     pub fn is_replaced(&self) -> bool {
         *self.state.closing.borrow()
     }

@@ -32,7 +32,6 @@ pub(super) struct ServiceState {
     pub latest: watch::Sender<FromService>,
     /// Turns true when the service is about to end.
     pub closing: watch::Sender<bool>,
-    /// Whether another process may take over the rendezvous.
     pub replaceable: AtomicBool,
     policy: Mutex<Policy>,
 }
@@ -142,11 +141,6 @@ impl ServiceState {
         message.events(session).into_iter().for_each(|event| self.notify(event));
     }
 
-    /// Notes that a session ended without a leave, and how.
-    pub fn session_closed(&self, session: SessionId, how: String) {
-        self.notify(Event::Closed(session, how));
-    }
-
     /// Whether `session` is the current one of a member.
     pub fn is_member(&self, session: SessionId) -> bool {
         self.policy().roster.as_ref().is_none_or(|roster| roster.members.iter().any(|member| member.session == session))
@@ -210,7 +204,7 @@ impl ServiceState {
     }
 
     /// Tells the roster about an event that cannot be refused.
-    fn notify(&self, event: Event) {
+    pub fn notify(&self, event: Event) {
         let _ = self.tell(&mut self.policy(), event);
     }
 

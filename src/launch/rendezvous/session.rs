@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 
 use super::admission::ConnectionHandle;
 use super::greeting;
-use super::membership::SessionId;
+use super::membership::{Event, SessionId};
 use super::service_state::{Admitted, ServiceState};
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 
@@ -49,7 +49,7 @@ pub(super) async fn serve(
     tokio::select! {
         end = session.work(&mut incoming) => {
             if let End::Broken(how) = end {
-                state.session_closed(id, how);
+                state.notify(Event::Closed(id, how));
             }
         }
         // If the process is stopped or its machine is gone, it would never close its connection.

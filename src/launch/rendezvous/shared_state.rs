@@ -105,7 +105,6 @@ impl SharedState {
         FromMember::Beat(state.progress.clone())
     }
 
-    /// Whether the end of the session is expected.
     pub fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.end.is_some() || state.is_complete

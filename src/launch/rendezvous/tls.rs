@@ -15,13 +15,11 @@ const NAME: &str = "kiln";
 /// What precedes the seed in the encoding of an Ed25519 key (RFC 8410, section 7).
 const PRIVATE_KEY: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
-/// The service's side.
 pub(super) fn server(secret: &Secret) -> ServerTlsConfig {
     let (identity, certificate) = identity(secret);
     ServerTlsConfig::new().identity(identity).client_ca_root(certificate)
 }
 
-/// A member's side.
 pub(super) fn client(secret: &Secret) -> ClientTlsConfig {
     let (identity, certificate) = identity(secret);
     ClientTlsConfig::new().identity(identity).ca_certificate(certificate).domain_name(NAME)

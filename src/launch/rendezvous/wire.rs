@@ -22,7 +22,6 @@ pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope beside the value it carries, in bytes.
 pub const ENVELOPE_MARGIN: usize = 1 << 10;
 
-/// One message in either direction.
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
     /// An encoded message: a [`Greeting`] and its [`Answer`], a [`Purpose`], then [`FromMember`] and [`FromService`].
@@ -30,7 +29,6 @@ pub struct Envelope {
     pub body: Vec<u8>,
 }
 
-/// The first message of a process.
 #[derive(Clone, PartialEq, Message)]
 pub struct Greeting {
     #[prost(message, optional, tag = "1")]
@@ -47,7 +45,6 @@ pub struct Answer {
 /// What a process says about itself. Tag 5 was that of an earlier version.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
-    /// [`PROTOCOL`] of the process.
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
     #[prost(string, tag = "2")]
@@ -63,16 +60,13 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Purpose {
     Join(ProcessInfo),
-    /// To get the current view.
     Look,
     /// To ask the member of this rank to leave.
     Drain(usize),
-    /// To take over the rendezvous.
     Replace,
     /// To be the leader of a rendezvous with several addresses.
     Claim {
         candidate: u64,
-        /// How long a grant lasts.
         lease: Duration,
         /// The latest generation; 0 if it leads none.
         generation: u64,
@@ -86,7 +80,6 @@ pub enum FromMember {
     Set {
         id: u64,
         key: String,
-        /// The bytes.
         #[serde(with = "serde_bytes")]
         value: Vec<u8>,
     },
@@ -103,7 +96,6 @@ pub enum FromMember {
     Leave(Progress, Option<String>),
     /// In an elastic job: the member can take part in the next generation.
     Ready(Ready),
-    /// In an elastic job: the member wants to leave.
     Drain,
     /// In an elastic job: the member has connected for this pending generation.
     Connected(u64),
@@ -131,7 +123,6 @@ pub enum FromService {
     Refusal(Refusal),
     /// No process has joined the job yet.
     Nobody,
-    /// The members, and the state of the generation.
     View(MembershipView),
     /// The job is over, and why.
     Verdict(String),
@@ -147,7 +138,6 @@ pub enum FromService {
     Denied(u64, String),
 }
 
-/// The bytes of a message.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     rmp_serde::to_vec(message).expect("plain data is always MessagePack")
 }

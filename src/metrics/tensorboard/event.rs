@@ -4,7 +4,6 @@
 
 use prost::{Enumeration, Message, Oneof};
 
-/// One record of an event file.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Event {
     /// When it was written, in seconds since 1970.
@@ -27,7 +26,6 @@ pub(super) enum What {
     SessionLog(SessionLog),
 }
 
-/// A change of a session's status.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SessionLog {
     #[prost(enumeration = "SessionStatus", tag = "1")]
@@ -48,7 +46,6 @@ pub(super) struct Summary {
     pub(super) value: Vec<Value>,
 }
 
-/// A value under its tag.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Value {
     /// The name; the part before the first slash is its group.

@@ -28,7 +28,6 @@ const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 /// Most seconds of training until a step becomes visible.
 const FLUSH_INTERVAL: f64 = 1.0;
 
-/// A sink that writes an event file.
 #[derive(Debug)]
 pub struct TensorBoard {
     path: PathBuf,
@@ -43,9 +42,6 @@ impl TensorBoard {
     /// in a new run.
     ///
     /// TensorBoard then ignores later steps in earlier files: the run will write them again.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file or the directory.
     pub fn open(directory: &Path, after_step: usize) -> Result<Self> {
         fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
         let path = directory.join(file_name(directory)?);
@@ -66,9 +62,6 @@ impl TensorBoard {
     }
 
     /// Shows a text in Markdown under `tag`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
     pub fn text(&mut self, tag: &str, step: usize, markdown: &str) -> Result<()> {
         self.show(step, vec![Value::text(tag, markdown)])?;
         self.flush()

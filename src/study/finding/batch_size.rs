@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 /// The share of the best throughput that suffices: a larger batch needs more memory and makes fewer updates per epoch.
 const ENOUGH: f64 = 0.95;
 
-/// Trials and the suggested batch size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
     /// By size.

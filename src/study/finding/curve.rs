@@ -18,13 +18,11 @@ const MEDIAN_DEVIATE: f64 = 0.6745;
 /// A step of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The learning rate of the step.
     pub rate: f64,
     /// Its loss; not finite where the run diverged.
     pub loss: f64,
 }
 
-/// An averaged curve.
 pub(super) struct Curve {
     /// Averaged rates and losses of the steps before divergence.
     pub(super) points: Vec<Probe>,

@@ -33,10 +33,8 @@ const SAFETY: f64 = 10.0;
 /// Tests with different seeds differ by a factor of ten, about three to each side.
 const UNCERTAINTY: f64 = 3.0;
 
-/// A range test and its suggestion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RangeTest {
-    /// Every step.
     pub probes: Vec<Probe>,
     /// The averaged curve, until the loss diverged.
     pub averaged: Vec<Probe>,

@@ -23,7 +23,6 @@ pub use search::{Bounds, MemoryLine, Outcome, Trial, next};
 use super::write;
 use crate::error::Result;
 
-/// The setting to find.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Find {
     /// A learning rate, by a range test.
@@ -32,14 +31,10 @@ pub enum Find {
         from: f64,
         /// The highest.
         to: f64,
-        /// Optimizer steps.
         steps: usize,
     },
     /// The largest batch of a replica that fits.
-    BatchSize {
-        /// The largest size to try.
-        largest: usize,
-    },
+    BatchSize { largest: usize },
 }
 
 #[derive(Serialize)]
@@ -56,9 +51,6 @@ struct File<'a, Findings> {
 impl RangeTest {
     /// Writes `find-lr.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings. In JSON, losses that are
     /// not finite are null.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let notes = self.verdict.as_ref().err().map(|none| format!("no suggestion: {none}")).into_iter().collect();
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };
@@ -68,9 +60,6 @@ impl RangeTest {
 
 impl Analysis {
     /// Writes `find-batch-size.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let json = File { about, notes: self.caveats(), findings: self, suggestion: None };
         write(directory, "find-batch-size", &text::trial_rows(self), &json, &charts::trials(self))

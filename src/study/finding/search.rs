@@ -11,21 +11,17 @@ const FILL: f64 = 0.9;
 /// Larger sizes are multiples of this.
 const MULTIPLE: usize = 8;
 
-/// A trial of one batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Images of a replica in a step.
     pub batch_size: usize,
-    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// The outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It trained.
     Fits {
         /// Images per second, of all replicas.
         images_per_second: f64,
@@ -33,14 +29,10 @@ pub enum Outcome {
         memory_bytes: u64,
     },
     /// It did not fit into memory.
-    TooLarge {
-        /// The error message.
-        why: String,
-    },
+    TooLarge { why: String },
 }
 
 impl Trial {
-    /// Whether it fits into memory.
     pub fn fits(&self) -> bool {
         matches!(self.outcome, Outcome::Fits { .. })
     }
@@ -94,16 +86,13 @@ impl MemoryLine {
     }
 }
 
-/// The limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The first size to try.
     pub start: usize,
     /// The largest size to try, such as the images of a replica.
     pub largest: usize,
     /// The memory of the device in bytes, if known.
     pub memory: Option<u64>,
-    /// The most trials.
     pub trials: usize,
 }
 

@@ -14,7 +14,6 @@ use crate::parallel::ahead;
 /// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How many replicas there are.
     pub replicas: usize,
     /// Micro-batches of a replica in a step.
     pub micro_batches: usize,
@@ -28,7 +27,6 @@ impl Layout {
         self.cut.iter().skip(1).map(|part| part.start).collect()
     }
 
-    /// How many devices it needs.
     pub(crate) fn workers(&self) -> usize {
         self.replicas * self.cut.len()
     }
@@ -37,7 +35,6 @@ impl Layout {
 /// A layout with its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
-    /// The layout.
     pub layout: Layout,
     /// Seconds of an optimizer step.
     pub step_seconds: f64,

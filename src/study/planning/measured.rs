@@ -29,7 +29,6 @@ pub struct Room {
     pub all: f64,
 }
 
-/// A model and its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// In the order of the forward pass.
@@ -45,7 +44,6 @@ pub struct Measured {
     pub parts_update: bool,
     /// Bytes per second between two devices.
     pub link: f64,
-    /// The memory.
     pub room: Room,
 }
 

@@ -9,9 +9,7 @@ use crate::parallel::{Turn, turns};
 /// What a stage does in each micro-batch, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Work {
-    /// Its forward pass.
     pub forward: f64,
-    /// Its backward pass.
     pub backward: f64,
     /// Receiving what the stage before passes on; that stage receives the gradient in the same time. 0 for the first.
     pub receiving: f64,

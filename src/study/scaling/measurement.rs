@@ -27,15 +27,11 @@ impl fmt::Display for Mode {
 /// The measured steps of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Weak or strong scaling.
     pub mode: Mode,
-    /// Replicas of the run.
     pub replicas: usize,
-    /// Processes of the run.
     pub processes: usize,
     /// Whether some replicas shared a device, or processor cores that each could have used alone.
     pub devices_shared: bool,
-    /// Number of measured steps.
     pub steps: usize,
     /// Seconds of each step.
     pub step_seconds: Vec<f64>,
@@ -48,7 +44,6 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// A description for messages.
     pub fn name(&self) -> String {
         format!("{} scaling, {}, {}", self.mode, count(self.replicas, "replica"), count(self.processes, "process"))
     }

@@ -34,7 +34,6 @@ const HEAD: [&str; 10] = [
     "memory",
 ];
 
-/// The sizes to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
     pub(crate) replicas: Vec<usize>,
@@ -82,9 +81,6 @@ impl Analysis {
     }
 
     /// Writes `scaling.csv`, `scaling.json` and, last, `scaling.svg`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path) -> Result<()> {
         write(directory, "scaling", &self.rows, self, &self.charts())
     }

@@ -16,7 +16,6 @@ use crate::trainer::terminal::say;
 /// Steps of a trial; the first one does not count for its speed.
 const TRIAL: usize = 4;
 
-/// Runs the search for trainings by `arguments`, which resolve to `request`; returns the exit code.
 pub fn find(what: &Find, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
     listen(false);
     match *what {

@@ -28,7 +28,6 @@ pub fn members(parallel: &ParallelConfig, drain: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Writes a new secret for the processes of a run.
 pub fn secret(path: &Path) -> Result<()> {
     create_secret(path)?;
     say(&format!("secret      {}, for --job-secret-file of all processes; nobody else may read it", shown(path)));

@@ -10,7 +10,6 @@ use crate::error::{Error, Result, shown};
 use crate::trainer::loading::Bars;
 use crate::trainer::terminal::{say, warn};
 
-/// Packs the images in `config.dir` into the file `output`.
 pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path) -> Result<()> {
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let (bars, start) = (Bars::new(ProgressKind::Auto), Instant::now());

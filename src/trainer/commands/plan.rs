@@ -6,7 +6,7 @@ use super::measured_run::{MeasuredRun, median, refuse};
 use crate::config::{Config, Request, Setting, resolve};
 use crate::error::{Error, Result};
 use crate::launch::alone;
-use crate::parallel::{BackendKind, HostBackend};
+use crate::parallel::{BackendKind, HostBackend, ParallelConfig};
 use crate::stop::Stop;
 use crate::study::planning::{Experiment, Forecast, Planning, text};
 use crate::study::{aligned, rate};
@@ -58,17 +58,17 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
     }
     let planning = dispatch(config.parallel.backend, Search { config: &config, several })?;
     say(&format!("\n{planning}"));
-    notes(&config, &planning, several).iter().for_each(|note| say(&format!("note: {note}")));
-    if options.run { compare(&planning, &config, several, arguments) } else { Ok(0) }
+    notes(&config.parallel, &planning, several).iter().for_each(|note| say(&format!("note: {note}")));
+    if options.run { compare(&planning, &config.parallel.gpu_ids, several, arguments) } else { Ok(0) }
 }
 
 /// What the numbers leave out, or what would change them.
-fn notes(config: &Config, planning: &Planning, several: bool) -> Vec<String> {
+fn notes(parallel: &ParallelConfig, planning: &Planning, several: bool) -> Vec<String> {
     let mut notes = vec!["the prediction leaves out waits for synchronised batch-norm".to_string()];
-    if several && config.parallel.link == 0.0 {
+    if several && parallel.link == 0.0 {
         notes.push("it takes processes to exchange as fast as memory does; --run measures them".into());
     }
-    let (devices, there) = (config.parallel.gpu_ids.len(), planning.experiment.micro_batches);
+    let (devices, there) = (parallel.gpu_ids.len(), planning.experiment.micro_batches);
     if there < devices {
         notes.push(format!(
             "a step has {there} of the micro-batches that {devices} devices could share; with --accumulation-steps {devices} \
@@ -122,13 +122,13 @@ impl Program for Search<'_> {
 }
 
 /// Trains the best placements for some steps, and prints the predictions beside the measurements. What was measured decides.
-fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[OsString]) -> Result<u8> {
+fn compare(planning: &Planning, ids: &[usize], several: bool, arguments: &[OsString]) -> Result<u8> {
     let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
         let workers = row.layout.workers();
         let mut own = text::flags(&row.layout);
         if !several {
-            own.push(format!("--gpu-ids={}", text::joined(&config.parallel.gpu_ids[..workers])));
+            own.push(format!("--gpu-ids={}", text::joined(&ids[..workers])));
         }
         let processes = if several { workers } else { 1 };
         let run = MeasuredRun::run(arguments, own, processes, WARMUP + STEPS, false)?;

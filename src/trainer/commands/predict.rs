@@ -34,7 +34,6 @@ const BATCH: usize = 32;
 pub struct Question {
     /// Image files, folders of them, or `-` for names from standard input.
     pub images: Vec<PathBuf>,
-    /// How many classes to name for each.
     pub top: usize,
     pub answers: Answers,
 }
@@ -43,7 +42,6 @@ pub struct Question {
 pub enum Answers {
     Text,
     Json,
-    /// A row per image and class.
     Csv,
 }
 

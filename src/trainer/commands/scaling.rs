@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::measured_run::{MeasuredRun, about, refuse};
-use crate::config::{Config, Request, resolve};
+use crate::config::{Request, resolve};
 use crate::error::{Error, Result, shown};
 use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
 use crate::trainer::backend::{AvailableDevices, devices};
@@ -26,7 +26,7 @@ pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Resu
     for &mode in &sizes.modes {
         for &replicas in &sizes.replicas {
             for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
-                let batch = batch(mode, &config, replicas, largest)?;
+                let batch = batch(mode, config.parallel.batch_size, replicas, largest)?;
                 let wanted = Wanted { mode, replicas, processes, batch, threads };
                 let run = wanted.run(sizes, arguments, &devices)?;
                 if let Some(code) = run.ended.stop {
@@ -50,8 +50,7 @@ pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Resu
 }
 
 /// Images per replica and micro-batch.
-fn batch(mode: Mode, config: &Config, replicas: usize, largest: usize) -> Result<usize> {
-    let own = config.parallel.batch_size;
+fn batch(mode: Mode, own: usize, replicas: usize, largest: usize) -> Result<usize> {
     match mode {
         Mode::Weak => Ok(own),
         // The global batch of the largest size.
@@ -67,7 +66,6 @@ struct Wanted {
     mode: Mode,
     replicas: usize,
     processes: usize,
-    /// The batch size of a replica.
     batch: usize,
     threads: usize,
 }

@@ -28,7 +28,6 @@ use crate::trainer::terminal::say;
 pub struct SweepOptions {
     /// The factor of successive halving, if runs are stopped early.
     pub halving: Option<usize>,
-    /// How many runs are trained at a time.
     pub jobs: usize,
     /// The devices of all runs together; without any, those of every run.
     pub devices: Vec<usize>,

@@ -14,7 +14,6 @@ const SWEEPS: &str = "sweeps";
 
 const FILE: &str = "sweep.json";
 
-/// A run of a sweep as its directory describes it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Described {
     name: String,

@@ -43,12 +43,10 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// An empty graph.
     pub fn new(tensors: &'a StateDict) -> Self {
         Self { tensors, nodes: Vec::new(), constants: Vec::new() }
     }
 
-    /// The tensor called `name`.
     pub fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
         self.tensors.get(name).ok_or_else(|| format!("'{name}' is missing"))
     }

@@ -12,9 +12,6 @@ use crate::model::Architecture;
 use crate::state::StateDict;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
-///
-/// # Errors
-/// If a tensor is missing, unused, or has another shape than the network's.
 pub fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let mut builder = Builder::new(tensors);
     let classes = classes(&builder)?;

@@ -19,7 +19,6 @@ pub const TROUBLE_GRACE: Duration = Duration::from_millis(300);
 const MOST_SETTLES: u32 = 4;
 
 impl Roster {
-    /// Makes the next transition, if one is due.
     pub(super) fn advance(&mut self, now: Instant) -> Option<Action> {
         if self.rules.strict {
             self.begin_when_all_joined(now);

@@ -98,7 +98,6 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// A job without members.
     pub fn new(rules: Rules, now: Instant) -> Self {
         Self {
             rules,
@@ -155,7 +154,6 @@ impl Roster {
         actions
     }
 
-    /// The state of the job for its members.
     pub fn view(&self) -> MembershipView {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_key(|member| member.rank.unwrap_or(usize::MAX));

@@ -86,7 +86,6 @@ impl Roster {
         member.rank.is_some() || !is_reserved && !is_awaited
     }
 
-    /// The blocks of a generation of `chosen`.
     pub(super) fn blocks(&self, chosen: &[Candidate]) -> Vec<Block> {
         let before: Vec<_> = self.placement.blocks.iter().map(|block| (block.id, block.replicas.clone())).collect();
         place(self.rules.world, chosen, &before)

@@ -35,7 +35,6 @@ pub(super) struct Evidence {
     failed: Option<String>,
     /// Its error from a collective that failed.
     symptom: Option<String>,
-    /// Whether it left with its work done.
     finished: bool,
     /// How its session ended, if it ended without a leave.
     gone: Option<String>,
