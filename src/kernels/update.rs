@@ -108,7 +108,7 @@ pub fn adamw(
     });
 }
 
-/// [`super::HostOps::add`] in the host's memory.
+/// `left += right`.
 pub fn add(left: &mut [f32], right: &[f32], parallel_for: ParallelFor) {
     on_pieces(left.chunks_mut(PIECE).zip(right.chunks(PIECE)), parallel_for, |(left, right)| {
         left.iter_mut().zip(*right).for_each(|(left, right)| *left += right);
@@ -142,7 +142,7 @@ fn adamw_of_piece(param: &[f32], gradient: &mut [f32], [first, second]: [&mut [f
     }
 }
 
-/// [`super::UpdateOps::norm`] in the host's memory, summed in an order independent of threads.
+/// The Euclidean norm, summed in an order independent of threads.
 pub fn norm(values: &[f32], parallel_for: ParallelFor) -> f64 {
     let mut squares = vec![0.0; values.len().div_ceil(PIECE)];
     on_pieces(values.chunks(PIECE).zip(&mut squares), parallel_for, |(piece, square)| {
