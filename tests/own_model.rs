@@ -3,6 +3,9 @@
 #[path = "examples/own_model.rs"]
 #[allow(dead_code, reason = "the tests do in another way what its `main` does")]
 mod example;
+#[path = "examples/small_cnn.rs"]
+#[allow(dead_code, reason = "as above")]
+mod small_cnn;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +18,7 @@ use burn::backend::Flex;
 use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::optim::AdamWConfig;
 use kiln::parallel::{Counts, HostBackend, Observer, Plan, Position, TrainingState, World};
-use kiln::state::{StateDict, from_safetensors};
+use kiln::state::{HostTensor, StateDict, from_safetensors};
 use kiln::trainer::{Checkpoints, learner};
 
 use crate::backends::several_devices;
@@ -61,12 +64,34 @@ fn the_same_anywhere<B: HostBackend>() {
         train::<B>(&of("spread"), World::new(4, (0..devices).collect()), usize::MAX);
         assert_eq!(tensors(&of("spread")), tensors(&of("whole")), "on {devices} devices");
     }
-    // A GPU's backend fuses operations over the cut.
-    if B::is_processor() {
-        train::<B>(&of("stages"), World::staged([4, 2], 0, vec![1], vec![0]), 37);
-        train::<B>(&of("stages"), World::new(4, vec![0]), usize::MAX);
-        assert_eq!(tensors(&of("stages")), tensors(&of("whole")), "begun in two stages");
-    }
+}
+
+/// The largest difference between two models' numbers.
+fn distance(one: &StateDict, other: &StateDict) -> f32 {
+    let of = |(name, tensor): (&String, &HostTensor)| {
+        let (one, other) = (tensor.as_f32()?, other[name].as_f32()?);
+        Some(one.iter().zip(other).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max))
+    };
+    one.iter().filter_map(of).fold(0.0, f32::max)
+}
+
+fn norms_of_all_replicas<B: HostBackend>() {
+    let place = tempfile::tempdir().unwrap();
+    let train = |name: &str, replicas: usize, steps: usize, sync_bn: bool| {
+        let directory = place.path().join(name);
+        let world = World::new(replicas, vec![0]);
+        let (model, mut strategy) = small_cnn::experiment::<B>(&directory, world, steps).unwrap();
+        Arc::get_mut(&mut strategy.plan).unwrap().sync_bn = sync_bn;
+        learner::train(model, strategy).unwrap();
+        (tensors(&directory)[0].clone(), best(&directory))
+    };
+    let few = [("one", 1, true), ("four", 4, true), ("apart", 4, false)];
+    let [one, four, apart] = few.map(|(name, replicas, sync_bn)| train(name, replicas, 8, sync_bn).0);
+    let (same, other) = (distance(&one, &four), distance(&one, &apart));
+    assert!(same < 1e-4 && other > 100.0 * same, "{same} with synchronised batch-norm, {other} without");
+    // Whoever guesses one of four has a loss of 1.39.
+    let (_, score) = train("long", 4, usize::MAX, true);
+    assert!(score > -0.1, "it learned nothing: {score}");
 }
 
 fn sharding_is_refused<B: HostBackend>() {
@@ -117,6 +142,7 @@ fn another_number_of_samples_is_refused<B: HostBackend>() {
 
 on_every_backend! {
     an_own_model_has_the_same_bits_on_any_devices_and_after_a_resume => || the_same_anywhere::<TestBackend>();
+    replicas_with_synchronised_norms_compute_what_one_does => || norms_of_all_replicas::<TestBackend>();
     an_optimizer_of_burns_resumes_with_the_same_bits => || the_same_by_an_optimizer_of_burns::<TestBackend>();
     a_sharded_optimizer_of_burns_is_refused => || sharding_is_refused::<TestBackend>();
     a_plan_for_another_number_of_samples_is_refused => || another_number_of_samples_is_refused::<TestBackend>();
