@@ -119,7 +119,7 @@ fn address(text: &str) -> std::result::Result<SocketAddr, String> {
 
 /// The options to connect with the rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Name of the job.
     #[arg(long, value_name = "NAME", default_value = "kiln")]
     job_id: String,

@@ -42,7 +42,7 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "trainer" / "single",
 ];
 
-pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
+pub(crate) fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
     let built_in = BUILT_IN.iter().map(|(group, ..)| group.to_string());
     let added = config_dirs.iter().flat_map(|dir| listed(dir, |path| path.is_dir()));
     built_in.chain(added).collect::<BTreeSet<_>>().into_iter().collect()
@@ -52,7 +52,7 @@ pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
 ///
 /// # Errors
 /// One line, if there is no such file or it cannot be read.
-pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(String, String), String> {
+pub(crate) fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(String, String), String> {
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {
         let path_text = shown(&path);
@@ -74,7 +74,7 @@ fn missing(group: &str, name: &str, names: &[String]) -> String {
 }
 
 /// The complaint about a file that cannot be read.
-pub fn unreadable(path: &str, error: &std::io::Error) -> String {
+pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> String {
     let reason = match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
         std::io::ErrorKind::InvalidData => "it is not UTF-8 text".into(),

@@ -10,10 +10,10 @@ use super::schema::plain;
 use crate::launch::environment::{Identity, Sourced};
 
 /// Looks up the user's value of a key and where it was set.
-pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
+pub(crate) type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
 
 /// The settings from `identity`; contradictions are appended to `lines`.
-pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> Layer {
+pub(crate) fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> Layer {
     let mut layer = Layer::default();
     let number = |said: &Sourced<usize>| Sourced { value: Value::from(said.value as i64), source: said.source.clone() };
     let text = |said: &Sourced<String>| Sourced { value: Value::from(said.value.clone()), source: said.source.clone() };

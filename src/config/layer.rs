@@ -19,7 +19,7 @@ pub(super) const REFERENCE: &str = "${";
 const MOST_UNKNOWN: usize = 20;
 
 #[derive(Debug, Clone, Default)]
-pub struct Layer {
+pub(crate) struct Layer {
     entries: Vec<Entry>,
     waiting: Vec<Waiting>,
 }
@@ -42,7 +42,7 @@ struct Entry {
 
 /// The errors found in the layers.
 #[derive(Debug, Default)]
-pub struct Complaints {
+pub(crate) struct Complaints {
     pub lines: Vec<String>,
     /// Keys with a refused value: rules about them are not checked.
     pub refused: Vec<String>,
@@ -65,7 +65,7 @@ impl Complaints {
 
 impl Layer {
     /// Reads the TOML text of a file called `file`.
-    pub fn from_toml(text: &str, file: &str, schema: &Schema, complaints: &mut Complaints) -> Self {
+    pub(crate) fn from_toml(text: &str, file: &str, schema: &Schema, complaints: &mut Complaints) -> Self {
         let line_of = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
@@ -94,7 +94,14 @@ impl Layer {
     }
 
     /// Reads `text` as the value of `key` and adds it if it is valid.
-    pub fn add_text(&mut self, key: &str, text: &str, place: String, schema: &Schema, complaints: &mut Complaints) {
+    pub(crate) fn add_text(
+        &mut self,
+        key: &str,
+        text: &str,
+        place: String,
+        schema: &Schema,
+        complaints: &mut Complaints,
+    ) {
         self.add(key.into(), schema.parse(key, text), text, place, schema, complaints);
     }
 
@@ -103,7 +110,7 @@ impl Layer {
     }
 
     /// Adds a value that is known to be valid.
-    pub fn set(&mut self, key: &str, value: impl Into<Value>, place: &str) {
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>, place: &str) {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
@@ -118,12 +125,12 @@ impl Layer {
     }
 
     /// Keeps the entries that satisfy `holds`.
-    pub fn retain(&mut self, holds: impl Fn(&str, &Value) -> bool) {
+    pub(crate) fn retain(&mut self, holds: impl Fn(&str, &Value) -> bool) {
         self.entries.retain(|entry| holds(&entry.key, &entry.value));
     }
 
     /// The last value of `key` in this layer, and its place.
-    pub fn find(&self, key: &str) -> Option<(&Value, &str)> {
+    pub(crate) fn find(&self, key: &str) -> Option<(&Value, &str)> {
         let entry = self.entries.iter().rev().find(|entry| entry.key == key)?;
         Some((&entry.value, &entry.place))
     }

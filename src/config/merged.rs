@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 pub(super) const DEFAULTS: &str = "config/default.toml";
 
-pub struct Merged {
+pub(crate) struct Merged {
     pub config: Config,
     values: Placed,
 }
@@ -27,12 +27,12 @@ impl Merged {
     }
 
     /// Whether `key` has its default because no layer set it.
-    pub fn is_default(&self, key: &str) -> bool {
+    pub(crate) fn is_default(&self, key: &str) -> bool {
         self.place(key).contains(DEFAULTS)
     }
 
     /// Where the value of `key` was set.
-    pub fn place(&self, key: &str) -> &str {
+    pub(crate) fn place(&self, key: &str) -> &str {
         key.split('.').try_fold(&self.values, field).and_then(Placed::origin).unwrap_or("by default")
     }
 }

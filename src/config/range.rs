@@ -7,7 +7,7 @@ use std::fmt;
 
 /// An interval of finite numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Range {
+pub(crate) enum Range {
     AtLeast(f64),
     Above(f64),
     /// At least 0 and below 1, as for momentum and decay rates.
@@ -23,7 +23,7 @@ pub enum Range {
 
 impl Range {
     /// Whether `value` is finite and in the range.
-    pub fn contains(self, value: f64) -> bool {
+    pub(crate) fn contains(self, value: f64) -> bool {
         let inside = match self {
             Self::AtLeast(least) => value >= least,
             Self::Above(bound) => value > bound,
@@ -55,7 +55,7 @@ impl fmt::Display for Range {
 const MILLION: f64 = 1e6;
 
 /// The ranges of keys; whole numbers that are not listed are at least 0 by their type.
-pub const RANGES: &[(&str, Range)] = &[
+pub(crate) const RANGES: &[(&str, Range)] = &[
     ("run.epochs", Range::Within(1.0, MILLION)),
     ("run.stop_after", Range::Within(0.0, MILLION)),
     ("run.accumulation_steps", Range::Within(1.0, MILLION)),
@@ -121,6 +121,6 @@ pub const RANGES: &[(&str, Range)] = &[
 ];
 
 /// The range of `key`, if it is listed.
-pub fn of(key: &str) -> Option<Range> {
+pub(crate) fn of(key: &str) -> Option<Range> {
     RANGES.iter().find(|(name, _)| *name == key).map(|(_, range)| *range)
 }

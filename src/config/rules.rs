@@ -20,7 +20,7 @@ use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
-pub fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
+pub(crate) fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
     let mut rules = Rules { merged, refused, lines: Vec::new() };
     rules.ranges(schema);
     rules.devices();
@@ -348,7 +348,7 @@ impl Rules<'_> {
 
 /// The complaint about an alias for the batch size that some data modules define per replica and others globally: with
 /// several replicas it is ambiguous.
-pub fn ambiguous_batch(merged: &Merged) -> Option<String> {
+pub(crate) fn ambiguous_batch(merged: &Merged) -> Option<String> {
     const BATCH: &str = "parallel.batch_size";
     let parallel = &merged.config.parallel;
     let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);

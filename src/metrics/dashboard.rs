@@ -23,14 +23,14 @@ use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_millis(100);
 
-pub struct Dashboard {
+pub(crate) struct Dashboard {
     goal: Goal,
     panel: Arc<Mutex<Panel>>,
     is_shown: bool,
 }
 
 impl Dashboard {
-    pub fn new(goal: Goal, stop: Stop) -> Self {
+    pub(crate) fn new(goal: Goal, stop: Stop) -> Self {
         Self { goal, panel: Arc::new(Mutex::new(Panel::new(goal, stop))), is_shown: false }
     }
 

@@ -10,7 +10,7 @@ use crate::checkpoint::write_atomic;
 use crate::error::{Error, Result};
 
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     file: File,
 }
@@ -20,7 +20,7 @@ impl Journal {
     ///
     /// `keep` gets complete lines only: a last line without a line break was cut off by a kill. A missing file counts
     /// as empty.
-    pub fn open(path: &Path, keep: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Self> {
+    pub(crate) fn open(path: &Path, keep: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Self> {
         let mut text = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.map_err(Error::io("read", path))?,
@@ -33,12 +33,12 @@ impl Journal {
     }
 
     /// Appends text that ends with a line break.
-    pub fn append(&mut self, lines: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, lines: &[u8]) -> Result<()> {
         self.file.write_all(lines).map_err(Error::io("write", &self.path))
     }
 
     /// Whether nothing has been written yet.
-    pub fn is_empty(&self) -> Result<bool> {
+    pub(crate) fn is_empty(&self) -> Result<bool> {
         Ok(self.file.metadata().map_err(Error::io("read", &self.path))?.len() == 0)
     }
 }

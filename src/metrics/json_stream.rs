@@ -19,18 +19,18 @@ struct End<'a> {
 }
 
 #[derive(Debug)]
-pub struct JsonStream<W> {
+pub(crate) struct JsonStream<W> {
     /// `None` after the first error.
     out: Option<W>,
 }
 
 impl<W: Write + Send> JsonStream<W> {
-    pub fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self { out: Some(out) }
     }
 
     /// Writes how the run ended: the content of `summary.json` as a record.
-    pub fn end(&mut self, summary: &Summary) {
+    pub(crate) fn end(&mut self, summary: &Summary) {
         let line = serde_json::to_string(&End { kind: "end", summary });
         self.line(&line.expect("plain numbers and paths are always JSON"));
     }

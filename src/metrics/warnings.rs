@@ -9,7 +9,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 /// A layer that passes every warning of this crate to `print`.
-pub fn warnings<S: Subscriber + for<'a> LookupSpan<'a>>(print: fn(&str)) -> impl Layer<S> {
+pub(crate) fn warnings<S: Subscriber + for<'a> LookupSpan<'a>>(print: fn(&str)) -> impl Layer<S> {
     let ours = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("kiln")
     };

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::file;
 
 /// Whether data is in an object store.
-pub fn is_url(place: &Path) -> bool {
+pub(crate) fn is_url(place: &Path) -> bool {
     place.to_str().is_some_and(|place| place.contains("://"))
 }
 

@@ -141,7 +141,7 @@ pub trait HostOps: Backend {
 
 /// How much two sets of values weigh in their common moments.
 #[derive(Debug, Clone, Copy)]
-pub struct MomentWeights {
+pub(crate) struct MomentWeights {
     /// Share of the second set in the mean.
     pub right: f64,
     /// Factor of the squared difference of the means in the sum of squared deviations.

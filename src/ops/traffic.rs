@@ -74,19 +74,19 @@ pub fn traffic() -> Traffic {
 }
 
 /// A span in which the host waits for `count` values of a device.
-pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
+pub(crate) fn reading(count: usize, dtype: DType) -> EnteredSpan {
     add(&READS, 1);
     info_span!("copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
 }
 
 #[cfg(any(feature = "cuda", feature = "tch", feature = "wgpu"))]
 /// A span in which the host takes `count` values that a device began to send earlier.
-pub fn late_reading(count: usize, dtype: DType) -> EnteredSpan {
+pub(crate) fn late_reading(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("late copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
 }
 
 /// A span in which the host writes `count` values to a device.
-pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
+pub(crate) fn writing(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("copy to device", bytes = counted(&TO_DEVICE, count, dtype)).entered()
 }
 

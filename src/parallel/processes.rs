@@ -24,7 +24,7 @@ pub struct Links {
 }
 
 /// The worker that sends, and the one that receives.
-pub type Wire = [usize; 2];
+pub(crate) type Wire = [usize; 2];
 
 /// The engines for the tensors of this process's devices.
 #[derive(Debug)]

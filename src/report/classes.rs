@@ -12,7 +12,7 @@ const MOST_SAMPLES: usize = 60;
 /// Most classes of a table that is not folded.
 const FEW_CLASSES: usize = 30;
 
-pub fn html(evaluation: &Evaluation) -> String {
+pub(crate) fn html(evaluation: &Evaluation) -> String {
     let scores = scores(evaluation).html();
     let scores = if evaluation.classes.len() > FEW_CLASSES { folded("Accuracy by class", &scores) } else { scores };
     let matrix =

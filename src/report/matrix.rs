@@ -26,7 +26,7 @@ const RIGHT: Ink = Ink::Series(0);
 const WRONG: Ink = Ink::Series(1);
 
 /// The picture; empty without a confusion matrix.
-pub fn figure(evaluation: &Evaluation) -> Figure {
+pub(crate) fn figure(evaluation: &Evaluation) -> Figure {
     let count = if evaluation.confusion.is_empty() { 0 } else { evaluation.classes.len() };
     // Classes of a row.
     let shared = count.div_ceil(MOST_ROWS).max(1);

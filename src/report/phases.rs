@@ -21,7 +21,7 @@ pub struct Phase {
 }
 
 /// The phases of every thread, each followed by its nested phases, the longest first.
-pub fn total(trace: &Trace) -> Vec<Phase> {
+pub(crate) fn total(trace: &Trace) -> Vec<Phase> {
     trace.threads().iter().flat_map(|(thread, spans)| of_thread(thread, spans)).collect()
 }
 

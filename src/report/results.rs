@@ -13,7 +13,7 @@ const OUTPUT_DIR: &str = "run.output_dir";
 ///
 /// Records take precedence over the summary, which may not cover the sessions before a resumption.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     /// The best validation accuracy, as a fraction, and the first epoch (from 1) it was reached in.
     pub best: Option<(f64, usize)>,
     /// The last validation accuracy, as a fraction.
@@ -24,7 +24,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub fn of(run: &Run) -> Self {
+    pub(crate) fn of(run: &Run) -> Self {
         let summary = run.summary.as_ref();
         let last = run.epochs.last();
         Self {
@@ -38,7 +38,7 @@ impl Numbers {
 }
 
 /// The numbers of a run: a name, the value, and a remark that may be empty.
-pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
+pub(crate) fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
     let summary = run.summary.as_ref();
     let Numbers { best, last, images_per_second: rate, seconds, .. } = Numbers::of(run);
     let step = run.last_step().max(summary.map_or(0, |it| it.steps));
@@ -69,7 +69,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
 }
 
 /// The results of one run as tiles, of several as a table, without values that are unknown for all runs.
-pub fn html(runs: &[Run]) -> String {
+pub(crate) fn html(runs: &[Run]) -> String {
     let all: Vec<_> = runs.iter().map(headline).collect();
     let is_known = |at: &usize| all.iter().any(|run| run[*at].1 != UNKNOWN);
     let known: Vec<usize> = (0..all.first().map_or(0, Vec::len)).filter(is_known).collect();
@@ -87,7 +87,7 @@ pub fn html(runs: &[Run]) -> String {
 }
 
 /// The settings that differ between runs, as a table.
-pub fn differences(runs: &[Run]) -> String {
+pub(crate) fn differences(runs: &[Run]) -> String {
     let mut keys: Vec<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -104,7 +104,7 @@ pub fn differences(runs: &[Run]) -> String {
 }
 
 /// A fraction in percent with two decimals, the resolution of ten thousand images.
-pub fn percent(fraction: f64) -> String {
+pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.2} %", 100.0 * fraction)
 }
 

@@ -6,7 +6,7 @@ const MOST_ROWS: usize = 1000;
 
 /// A table; the first cell of every row is its header.
 #[derive(Debug, Clone, Default)]
-pub struct Table {
+pub(crate) struct Table {
     pub caption: String,
     /// A header for every column.
     pub head: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Table {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
+pub(crate) enum Cell {
     Text(String),
     /// A text that leads to this address, if there is one.
     Link(String, Option<String>),
@@ -28,11 +28,11 @@ pub enum Cell {
 }
 
 impl Cell {
-    pub fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    pub fn number(number: impl ToString) -> Self {
+    pub(crate) fn number(number: impl ToString) -> Self {
         Self::Number(number.to_string())
     }
 
@@ -63,12 +63,12 @@ impl Cell {
 }
 
 impl Table {
-    pub fn new<const COLUMNS: usize>(caption: &str, head: [&str; COLUMNS]) -> Self {
+    pub(crate) fn new<const COLUMNS: usize>(caption: &str, head: [&str; COLUMNS]) -> Self {
         Self { caption: caption.into(), head: head.map(String::from).into(), rows: Vec::new() }
     }
 
     /// The table, which scrolls if it is too wide; empty without rows.
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
         }

@@ -29,14 +29,14 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let operands = Operands { rest: bytes };
         let (values, memo, attributes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         Self { operands, values, stack: Vec::new(), marks: Vec::new(), memo, attributes }
     }
 
     /// Runs the program and returns the value on top of the stack.
-    pub fn run(&mut self) -> Result<Id, String> {
+    pub(crate) fn run(&mut self) -> Result<Id, String> {
         for _ in 0..MOST_STEPS {
             match self.operands.byte()? {
                 b'.' => return self.pop(),

@@ -16,20 +16,20 @@ impl<'a> Operands<'a> {
         Ok(taken)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
         Ok(*self.take(N)?.first_chunk().expect("as many bytes as were asked for"))
     }
 
-    pub fn byte(&mut self) -> Outcome<u8> {
+    pub(crate) fn byte(&mut self) -> Outcome<u8> {
         self.array().map(|[byte]| byte)
     }
 
-    pub fn index(&mut self, is_short: bool) -> Outcome<u32> {
+    pub(crate) fn index(&mut self, is_short: bool) -> Outcome<u32> {
         if is_short { self.byte().map(u32::from) } else { self.array().map(u32::from_le_bytes) }
     }
 
     /// An integer after its length, little-endian in two's complement; `None` if it has more than 64 bits.
-    pub fn long(&mut self) -> Outcome<Option<i64>> {
+    pub(crate) fn long(&mut self) -> Outcome<Option<i64>> {
         let count = self.byte()?;
         let bytes = self.take(count.into())?;
         let sign = if bytes.last().is_some_and(|byte| *byte >= 0x80) { 0xff } else { 0 };
@@ -40,14 +40,14 @@ impl<'a> Operands<'a> {
     }
 
     /// A text after its length in `N` bytes; `None` if it is not UTF-8.
-    pub fn text<const N: usize>(&mut self) -> Outcome<Option<&'a str>> {
+    pub(crate) fn text<const N: usize>(&mut self) -> Outcome<Option<&'a str>> {
         let mut length = [0; 8];
         length[..N].copy_from_slice(&self.array::<N>()?);
         let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| too_short())?;
         Ok(std::str::from_utf8(self.take(length)?).ok())
     }
 
-    pub fn line(&mut self) -> Outcome<&'a str> {
+    pub(crate) fn line(&mut self) -> Outcome<&'a str> {
         let length = self.rest.iter().position(|byte| *byte == b'\n').ok_or_else(too_short)?;
         let line = self.take(length + 1)?;
         std::str::from_utf8(&line[..length]).map_err(|_| "it holds a name that is not UTF-8".into())

@@ -28,43 +28,43 @@ impl<'a> Pickle<'a> {
     ///
     /// # Errors
     /// A reason that completes "... is not a readable PyTorch file".
-    pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let mut machine = Machine::new(bytes);
         let root = machine.run()?;
         let length = bytes.len() - machine.operands.rest.len();
         Ok(Self { values: machine.values, root, attributes: machine.attributes, length })
     }
 
-    pub fn storages(&self) -> impl Iterator<Item = Storage<'a>> {
+    pub(crate) fn storages(&self) -> impl Iterator<Item = Storage<'a>> {
         self.values.iter().filter_map(|value| if let Value::Storage(storage) = value { Some(*storage) } else { None })
     }
 
     /// The value of the key `name` in a dictionary.
-    pub fn entry(&self, dictionary: Id, name: &str) -> Option<Id> {
+    pub(crate) fn entry(&self, dictionary: Id, name: &str) -> Option<Id> {
         let Value::Dict(items) = &self.values[dictionary] else { return None };
         let is_it = |(key, _): &&(Id, Id)| matches!(self.values[*key], Value::Text(text) if text == name);
         items.iter().rev().find(is_it).map(|(_, value)| *value)
     }
 
     /// Whether it is a dictionary of tensors, by its first value.
-    pub fn holds_tensors(&self, id: Id) -> bool {
+    pub(crate) fn holds_tensors(&self, id: Id) -> bool {
         let Value::Dict(items) = &self.values[id] else { return false };
         items.first().is_some_and(|(_, value)| matches!(self.values[*value], Value::Tensor(_)))
     }
 
     /// What a value is, if it is foreign, as in ` (an object of 'argparse.Namespace', which was not run)`.
-    pub fn foreign(&self, id: Id) -> String {
+    pub(crate) fn foreign(&self, id: Id) -> String {
         let Value::Foreign(module, name) = self.values[id] else { return String::new() };
         format!(" (an object of {}, which was not run)", quoted(&format!("{module}.{name}")))
     }
 
     /// The attribute `name` of a dictionary.
-    pub fn attribute(&self, dictionary: Id, name: &str) -> Option<Id> {
+    pub(crate) fn attribute(&self, dictionary: Id, name: &str) -> Option<Id> {
         self.entry(*self.attributes.get(&dictionary)?, name)
     }
 
     /// A text, a number, or a list of them; `None` for anything else, or if its texts are longer than the pickle.
-    pub fn plain(&self, id: Id) -> Option<Json> {
+    pub(crate) fn plain(&self, id: Id) -> Option<Json> {
         let mut budget = self.length;
         let mut scalar = |id: Id| match &self.values[id] {
             Value::Text(text) => {

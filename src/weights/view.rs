@@ -16,7 +16,7 @@ pub(super) struct Storage<'a> {
 
 impl Storage<'_> {
     /// Bytes per element.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.dtype.bitsize() / 8
     }
 }
@@ -34,14 +34,14 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// The number of elements; `None` if it overflows.
-    pub fn len(&self) -> Option<usize> {
+    pub(crate) fn len(&self) -> Option<usize> {
         self.shape.iter().try_fold(1_usize, |product, axis| product.checked_mul(*axis))
     }
 
     /// Its elements in row-major order, from the `bytes` of its storage; `None` if it exceeds them.
     ///
     /// Allocates at most [`View::len`] elements; the caller must limit that number.
-    pub fn gather<'d>(&self, bytes: &'d [u8]) -> Option<Cow<'d, [u8]>> {
+    pub(crate) fn gather<'d>(&self, bytes: &'d [u8]) -> Option<Cow<'d, [u8]>> {
         let (len, width) = (self.len()?, self.storage.width());
         if len == 0 {
             return Some(Cow::Borrowed(&[]));

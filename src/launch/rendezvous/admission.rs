@@ -57,16 +57,16 @@ impl ConnectionHandle {
     }
 
     /// Marks the connection as that of a process that knows the secret.
-    pub fn prove(&self) {
+    pub(crate) fn prove(&self) {
         self.advance(ConnectionState::Unproven, ConnectionState::Proven);
     }
 
     /// Marks the connection as that of a member, without a time limit.
-    pub fn admit(&self) {
+    pub(crate) fn admit(&self) {
         self.advance(ConnectionState::Proven, ConnectionState::Member);
     }
 
-    pub fn dismiss(&self) {
+    pub(crate) fn dismiss(&self) {
         self.advance(ConnectionState::Member, ConnectionState::Dismissed);
     }
 

@@ -15,7 +15,7 @@ pub(super) struct ChangeCauses {
 
 impl ChangeCauses {
     /// Adds a cause, unless it is known.
-    pub fn add(&mut self, cause: impl Into<String>) {
+    pub(crate) fn add(&mut self, cause: impl Into<String>) {
         if std::mem::take(&mut self.closed) {
             self.list.clear();
         }
@@ -30,12 +30,12 @@ impl ChangeCauses {
     }
 
     /// Ends the list: the generation after the change has begun.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
     /// All causes in one line, followed by the `shortage`.
-    pub fn line(&self, shortage: Option<String>) -> String {
+    pub(crate) fn line(&self, shortage: Option<String>) -> String {
         self.list.iter().cloned().chain(shortage).collect::<Vec<_>>().join("; ")
     }
 }

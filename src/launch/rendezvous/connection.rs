@@ -45,17 +45,17 @@ pub(super) struct Dialer {
 
 impl Dialer {
     /// One for each of the addresses, which are joined by commas. To be called within a runtime.
-    pub fn all(addresses: &str, terms: &Terms) -> Result<Vec<Self>> {
+    pub(crate) fn all(addresses: &str, terms: &Terms) -> Result<Vec<Self>> {
         addresses.split(',').map(|address| Self::new(address, terms)).collect()
     }
 
     /// `address` is `host:port`. To be called within a runtime.
-    pub fn new(address: &str, terms: &Terms) -> Result<Self> {
+    pub(crate) fn new(address: &str, terms: &Terms) -> Result<Self> {
         Ok(Self { endpoint: endpoint(address, terms)?, address: address.into(), terms: terms.clone() })
     }
 
     /// Connects, and greets the service, within `limit`; `who` is what a refusal calls this process.
-    pub async fn dial(
+    pub(crate) async fn dial(
         &self,
         introduction: Vec<u8>,
         who: &str,
@@ -107,7 +107,7 @@ impl Dialer {
     }
 
     /// The error for a refusal of the process that is called `who`.
-    pub fn refused(&self, who: &str, Refusal { reason, transient, other_job }: Refusal) -> DialError {
+    pub(crate) fn refused(&self, who: &str, Refusal { reason, transient, other_job }: Refusal) -> DialError {
         let reason = sentence::line(&reason, 1000);
         let text = format!("{who} was refused at the rendezvous '{}': {reason}", self.address);
         match (other_job, transient) {
@@ -128,14 +128,14 @@ pub(super) struct Session {
 
 impl Session {
     /// The next message; cancel-safe.
-    pub async fn next(&mut self) -> std::result::Result<FromService, String> {
+    pub(crate) async fn next(&mut self) -> std::result::Result<FromService, String> {
         let envelope = self.incoming.message().await.map_err(|_| "its connection broke".to_string())?;
         let envelope = envelope.ok_or("its connection closed")?;
         decode(&envelope.body).map_err(|error| format!("its message is unreadable: {error}"))
     }
 
     /// Runs the session until it ends; returns how the service was lost, if it was.
-    pub async fn work(
+    pub(crate) async fn work(
         &mut self,
         shared: &SharedState,
         commands: &mut mpsc::UnboundedReceiver<FromMember>,

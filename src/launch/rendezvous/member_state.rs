@@ -54,7 +54,7 @@ impl End {
         Self::Refused(vec![line])
     }
 
-    pub fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         match self {
             Self::Left => Error::PeerLost("this process has left the job".into()),
             Self::Refused(lines) => Error::Usage(lines.clone()),
@@ -81,7 +81,7 @@ pub(super) enum Instruction {
 }
 
 impl MemberState {
-    pub fn new(own: ProcessInfo, terms: &Terms) -> Self {
+    pub(crate) fn new(own: ProcessInfo, terms: &Terms) -> Self {
         Self {
             own,
             progress: Progress::default(),
@@ -103,18 +103,18 @@ impl MemberState {
         }
     }
 
-    pub fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         self.own.rank.is_some()
     }
 
     /// Whether joining has succeeded; a fixed job begins when all of its members have joined.
-    pub fn is_admitted(&self) -> bool {
+    pub(crate) fn is_admitted(&self) -> bool {
         let has_begun = self.view.as_ref().is_some_and(|view| view.phase == Phase::Running);
         if self.is_strict() { has_begun } else { self.is_known || self.is_complete }
     }
 
     /// Gives up if the service, or another member of a fixed job, was absent for too long.
-    pub fn end_if_overdue(&mut self, address: &str, absence_limit: Duration) {
+    pub(crate) fn end_if_overdue(&mut self, address: &str, absence_limit: Duration) {
         let since = if self.is_strict() {
             Some(self.started).filter(|_| !self.is_admitted())
         } else {
@@ -143,20 +143,20 @@ impl MemberState {
         });
     }
 
-    pub fn begin_session(&mut self) {
+    pub(crate) fn begin_session(&mut self) {
         (self.disconnected_since, self.view, self.is_known, self.is_introduced) = (None, None, false, false);
         self.session += 1;
         (self.leased_until, self.unanswered_beats) = (None, VecDeque::new());
     }
 
     /// Notes that this process computes no longer; returns the generation that it left, 0 if none.
-    pub fn stop_computing(&mut self, holds: StateVersion, devices: usize) -> u64 {
+    pub(crate) fn stop_computing(&mut self, holds: StateVersion, devices: usize) -> u64 {
         (self.own.holds, self.own.devices, self.when_over) = (holds, devices, None);
         self.own.computing.take().map_or(0, |placement| placement.generation)
     }
 
     /// Whether this process may update its state, or why its generation is over; `None` if that is not known yet.
-    pub fn confirm(&self) -> Option<Result<(), String>> {
+    pub(crate) fn confirm(&self) -> Option<Result<(), String>> {
         if let Some(end_reason) = self.end_reason() {
             return Some(Err(end_reason));
         }
@@ -171,12 +171,12 @@ impl MemberState {
     }
 
     /// Whether the generation must end after the current step.
-    pub fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.view.as_ref().is_some_and(|it| self.computes_in(it) && it.phase == Phase::Ending)
     }
 
     /// The next action after the generation `left`; `is_saved` says whether the state was saved since.
-    pub fn instruction(&self, left: u64, is_saved: bool) -> Option<Instruction> {
+    pub(crate) fn instruction(&self, left: u64, is_saved: bool) -> Option<Instruction> {
         if self.is_complete {
             return Some(Instruction::Finish);
         }
@@ -200,13 +200,13 @@ impl MemberState {
         }
     }
 
-    pub fn request_leave(&mut self) {
+    pub(crate) fn request_leave(&mut self) {
         self.own.draining = true;
         self.leave_requested.get_or_insert_with(Instant::now);
     }
 
     /// Whether this process wants to leave and the service does not answer.
-    pub fn must_leave_alone(&self) -> bool {
+    pub(crate) fn must_leave_alone(&self) -> bool {
         let Some(requested) = self.leave_requested else { return false };
         let silent = requested.max(self.last_heard);
         self.disconnected_since.map_or(silent, |since| since.min(silent)).elapsed() >= self.leave_alone_after
@@ -218,7 +218,7 @@ impl MemberState {
     }
 
     /// What a process without replicas waits for, for people.
-    pub fn awaited(&self) -> String {
+    pub(crate) fn awaited(&self) -> String {
         let Some(view) = self.view.as_ref().filter(|_| self.disconnected_since.is_none()) else {
             return "the rendezvous does not answer".into();
         };
@@ -234,18 +234,18 @@ impl MemberState {
     }
 
     /// The pending generation, if this process has a part in it, and the attempt to connect for it.
-    pub fn pending(&self) -> Option<(Attempt, &Placement)> {
+    pub(crate) fn pending(&self) -> Option<(Attempt, &Placement)> {
         let pending = self.view.as_ref()?.pending.as_ref()?;
         pending.rank(self.own.id)?;
         Some((Attempt { session: self.session, generation: pending.generation }, pending))
     }
 
-    pub fn computes_in(&self, view: &MembershipView) -> bool {
+    pub(crate) fn computes_in(&self, view: &MembershipView) -> bool {
         self.own.computing.as_ref().is_some_and(|placement| placement.generation == view.generation)
     }
 
     /// Why the generation in which this process computes, or the run, is over; `None` if it is not.
-    pub fn end_reason(&self) -> Option<String> {
+    pub(crate) fn end_reason(&self) -> Option<String> {
         if let Some(end) = &self.end {
             return Some(end.error().to_string());
         }
@@ -261,7 +261,7 @@ impl MemberState {
     }
 
     /// If the generation is over, cancels requests and calls `when_over`.
-    pub fn act_if_over(&mut self, requests: &Requests) {
+    pub(crate) fn act_if_over(&mut self, requests: &Requests) {
         if self.end_reason().is_none() {
             return;
         }

@@ -35,7 +35,7 @@ pub(super) struct Reconnector {
 
 impl Reconnector {
     /// Opens sessions until this process is out of the job.
-    pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
+    pub(crate) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
         let (mut has_met, mut has_warned) = (false, false);
         while !self.shared.is_over() {
             (self.before_attempt)();

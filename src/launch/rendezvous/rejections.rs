@@ -63,13 +63,13 @@ fn name(address: Option<IpAddr>) -> String {
 pub(super) struct RejectionLog(Mutex<Rejections>);
 
 impl RejectionLog {
-    pub fn note(&self, address: IpAddr, why: &str) {
+    pub(crate) fn note(&self, address: IpAddr, why: &str) {
         let line = self.0.lock().note(address, why, Instant::now());
         line.into_iter().for_each(|line| tracing::warn!("{line}"));
     }
 
     /// Logs the lines that are due, or all lines if `is_last`.
-    pub fn log_due(&self, is_last: bool) {
+    pub(crate) fn log_due(&self, is_last: bool) {
         let lines = self.0.lock().due_lines(Instant::now(), is_last);
         lines.into_iter().for_each(|line| tracing::warn!("{line}"));
     }

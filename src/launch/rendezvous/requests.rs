@@ -32,7 +32,7 @@ impl Default for Requests {
 
 impl Requests {
     /// Stores a value. `send` sends the message, `over` says why there is no answer.
-    pub fn set(
+    pub(crate) fn set(
         &self,
         key: &str,
         value: &[u8],
@@ -49,7 +49,7 @@ impl Requests {
     }
 
     /// Asks for the values of `keys`, each as soon as it is there and within `limit`.
-    pub fn get(
+    pub(crate) fn get(
         &self,
         keys: &[String],
         limit: Duration,
@@ -80,7 +80,7 @@ impl Requests {
         (0..answers).map(|_| receiver.recv().unwrap_or_else(|_| Err(over()))).collect()
     }
 
-    pub fn take_answer(&self, message: FromService) -> Option<FromService> {
+    pub(crate) fn take_answer(&self, message: FromService) -> Option<FromService> {
         let (id, answer) = match message {
             FromService::Value(id, value) => (id, Ok(value)),
             FromService::Denied(id, reason) => (id, Err(Verdict(reason))),
@@ -99,12 +99,12 @@ impl Requests {
     }
 
     /// Cancels all open requests. What `over` returns must be set before.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.open.lock().iter_mut().for_each(HashMap::clear);
     }
 
     /// Cancels all requests, later ones too. What `over` returns must be set before.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.lock().take();
     }
 }

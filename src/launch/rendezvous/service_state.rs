@@ -74,7 +74,7 @@ impl Policy {
 }
 
 impl ServiceState {
-    pub fn new(terms: Terms) -> Self {
+    pub(crate) fn new(terms: Terms) -> Self {
         let strict = || Box::new(Roster::new(Rules::strict(&terms), Instant::now()));
         let voter = || {
             let candidate = u64::from_le_bytes(random_bytes());
@@ -89,7 +89,7 @@ impl ServiceState {
         Self { terms, store, rejections, latest, closing, replaceable, policy }
     }
 
-    pub fn admit(&self, introduction: &[u8]) -> Result<Admitted, Refusal> {
+    pub(crate) fn admit(&self, introduction: &[u8]) -> Result<Admitted, Refusal> {
         let purpose = decode(introduction).map_err(|_| {
             Refusal::permanent("this process' introduction cannot be read; start it from the same build")
         })?;
@@ -137,40 +137,40 @@ impl ServiceState {
     }
 
     /// Hands a message of a member, other than a request to the store, to the roster.
-    pub fn handle_message(&self, session: SessionId, message: FromMember) {
+    pub(crate) fn handle_message(&self, session: SessionId, message: FromMember) {
         message.events(session).into_iter().for_each(|event| self.notify(event));
     }
 
     /// Whether `session` is the current one of a member.
-    pub fn is_member(&self, session: SessionId) -> bool {
+    pub(crate) fn is_member(&self, session: SessionId) -> bool {
         self.policy().roster.as_ref().is_none_or(|roster| roster.members.iter().any(|member| member.session == session))
     }
 
-    pub fn tick(&self) {
+    pub(crate) fn tick(&self) {
         self.rejections.log_due(false);
         self.notify(Event::Tick);
     }
 
     /// Whether a closing service must keep its sessions: a job of fixed membership may yet finish.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let runs = |view: &MembershipView| self.terms.size > 0 && view.phase == Phase::Running;
         matches!(&*self.latest.borrow(), FromService::View(view) if runs(view))
     }
 
     /// The refusal for processes that come after the end of the job; transient if the run is not complete.
-    pub fn ending(&self) -> Option<Refusal> {
+    pub(crate) fn ending(&self) -> Option<Refusal> {
         self.policy().ending()
     }
 
     /// How long what is said in `session` holds; `None` once this process leads no more.
-    pub fn validity(&self, session: SessionId) -> Option<Duration> {
+    pub(crate) fn validity(&self, session: SessionId) -> Option<Duration> {
         let (policy, now) = (self.policy(), Instant::now());
         let until = policy.leads_until(now).filter(|_| session > policy.past_sessions)?;
         Some(until.map_or(Duration::MAX, |until| until - now))
     }
 
     /// The addresses to claim now, each with the claim and its time.
-    pub fn claims(&self) -> Vec<(usize, Purpose, Instant)> {
+    pub(crate) fn claims(&self) -> Vec<(usize, Purpose, Instant)> {
         let (mut policy, now) = (self.policy(), Instant::now());
         let (generation, over) = (policy.generation(), policy.ending());
         let Some(voter) = &mut policy.voter else { return Vec::new() };
@@ -179,14 +179,14 @@ impl ServiceState {
     }
 
     /// Takes the answer to the claim of `address` that was sent at `sent`; `None` if there was none.
-    pub fn voted(&self, address: usize, sent: Instant, vote: Option<Vote>) {
+    pub(crate) fn voted(&self, address: usize, sent: Instant, vote: Option<Vote>) {
         if let Some(voter) = &mut self.policy().voter {
             voter.answered(address, sent, vote, Instant::now());
         }
     }
 
     /// The current view; `None` if there was never a member.
-    pub fn view(&self) -> Option<MembershipView> {
+    pub(crate) fn view(&self) -> Option<MembershipView> {
         self.policy().roster.as_ref().map(|roster| roster.view())
     }
 
@@ -204,7 +204,7 @@ impl ServiceState {
     }
 
     /// Tells the roster about an event that cannot be refused.
-    pub fn notify(&self, event: Event) {
+    pub(crate) fn notify(&self, event: Event) {
         let _ = self.tell(&mut self.policy(), event);
     }
 

@@ -30,14 +30,14 @@ pub(super) struct SharedState {
 }
 
 impl SharedState {
-    pub fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
+    pub(crate) fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
         let (requests, changed) = (Requests::default(), Condvar::new());
         let state = Mutex::new(MemberState::new(own, terms));
         Self { requests, state, changed, lease: lease(terms.timeout), address: address.into(), absence_limit }
     }
 
     /// Waits until `find` returns something, this process is out of the job, or the service was absent for too long.
-    pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
+    pub(crate) fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
         let mut state = self.state.lock();
         loop {
             if let Some(found) = self.look(&mut state, &find) {
@@ -48,7 +48,11 @@ impl SharedState {
     }
 
     /// What a wait returns in this state; `None` if it goes on.
-    pub fn look<T>(&self, state: &mut MemberState, find: impl Fn(&MemberState) -> Option<T>) -> Option<Result<T>> {
+    pub(crate) fn look<T>(
+        &self,
+        state: &mut MemberState,
+        find: impl Fn(&MemberState) -> Option<T>,
+    ) -> Option<Result<T>> {
         find(state).map(Ok).or_else(|| {
             state.end_if_overdue(&self.address, self.absence_limit);
             state.end.as_ref().map(|end| Err(end.error()))
@@ -56,13 +60,13 @@ impl SharedState {
     }
 
     /// Sets why this process is out of the job, unless it is already.
-    pub fn end(&self, end: End) {
+    pub(crate) fn end(&self, end: End) {
         self.change(|state| {
             state.end.get_or_insert(end);
         });
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut MemberState)) {
         let mut state = self.state.lock();
         change(&mut state);
         state.end_if_overdue(&self.address, self.absence_limit);
@@ -71,7 +75,7 @@ impl SharedState {
         self.changed.notify_all();
     }
 
-    pub fn handle_message(&self, message: FromService) {
+    pub(crate) fn handle_message(&self, message: FromService) {
         self.state.lock().last_heard = Instant::now();
         let Some(message) = self.requests.take_answer(message) else { return };
         self.change(|state| match message {
@@ -99,19 +103,19 @@ impl SharedState {
         });
     }
 
-    pub fn beat(&self) -> FromMember {
+    pub(crate) fn beat(&self) -> FromMember {
         let mut state = self.state.lock();
         state.unanswered_beats.push_back(Instant::now());
         FromMember::Beat(state.progress.clone())
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.end.is_some() || state.is_complete
     }
 
     /// Whether the service has removed this process, which must then join again.
-    pub fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         let state = self.state.lock();
         let is_missing = |view: &MembershipView| view.member(state.own.id).is_none();
         state.is_known && !state.own.draining && state.view.as_ref().is_some_and(is_missing)

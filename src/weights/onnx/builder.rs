@@ -11,11 +11,11 @@ use crate::state::{HostTensor, StateDict};
 const EPSILON: f32 = 1e-5;
 
 /// Why a dictionary is not a ResNet, as a clause.
-pub type Fault = String;
+pub(crate) type Fault = String;
 
 /// A square window with a stride, padded by half its size, so that stride 1 keeps the size of a map.
 #[derive(Debug, Clone, Copy)]
-pub struct Window {
+pub(crate) struct Window {
     /// Side, in pixels; odd.
     pub kernel: usize,
     /// Step, in pixels.
@@ -34,7 +34,7 @@ impl Window {
 }
 
 /// An unfinished graph, and the dictionary of its constants.
-pub struct Builder<'a> {
+pub(crate) struct Builder<'a> {
     tensors: &'a StateDict,
     /// The operations so far, in forward order.
     pub nodes: Vec<NodeProto>,
@@ -43,23 +43,23 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub fn new(tensors: &'a StateDict) -> Self {
+    pub(crate) fn new(tensors: &'a StateDict) -> Self {
         Self { tensors, nodes: Vec::new(), constants: Vec::new() }
     }
 
-    pub fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
+    pub(crate) fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
         self.tensors.get(name).ok_or_else(|| format!("'{name}' is missing"))
     }
 
     /// A convolution without bias, from `inputs` to `outputs` channels.
-    pub fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, Fault> {
+    pub(crate) fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, Fault> {
         let [inputs, outputs] = channels;
         let weight = self.constant(format!("{name}.weight"), &[outputs, inputs, window.kernel, window.kernel])?;
         Ok(self.node("Conv", name, &[x, &weight], window.attributes()))
     }
 
     /// Batch normalisation with running statistics.
-    pub fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, Fault> {
+    pub(crate) fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, Fault> {
         let mut inputs = vec![x.to_string()];
         for part in ["weight", "bias", "running_mean", "running_var"] {
             inputs.push(self.constant(format!("{name}.{part}"), &[channels])?);
@@ -69,12 +69,18 @@ impl<'a> Builder<'a> {
     }
 
     /// Max-pooling; padding is ignored.
-    pub fn max_pool(&mut self, name: &str, x: &str, window: Window) -> String {
+    pub(crate) fn max_pool(&mut self, name: &str, x: &str, window: Window) -> String {
         self.node("MaxPool", name, &[x], window.attributes())
     }
 
     /// A linear layer with bias, from `inputs` to `outputs` features; its result is called `result`.
-    pub fn linear(&mut self, name: &str, x: &str, result: &str, [inputs, outputs]: [usize; 2]) -> Result<(), Fault> {
+    pub(crate) fn linear(
+        &mut self,
+        name: &str,
+        x: &str,
+        result: &str,
+        [inputs, outputs]: [usize; 2],
+    ) -> Result<(), Fault> {
         let weight = self.constant(format!("{name}.weight"), &[outputs, inputs])?;
         let bias = self.constant(format!("{name}.bias"), &[outputs])?;
         self.push("Gemm", name, &[x, &weight, &bias], result, vec![AttributeProto::int("transB", 1)]);
@@ -82,13 +88,19 @@ impl<'a> Builder<'a> {
     }
 
     /// Any operation with one result, which has the node's name.
-    pub fn node(&mut self, op_type: &str, name: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
+    pub(crate) fn node(
+        &mut self,
+        op_type: &str,
+        name: &str,
+        inputs: &[&str],
+        attribute: Vec<AttributeProto>,
+    ) -> String {
         self.push(op_type, name, inputs, name, attribute);
         name.into()
     }
 
     /// The first tensor of the dictionary that is not in the graph, except counts of batches, which only training uses.
-    pub fn left_over(&self) -> Option<&'a str> {
+    pub(crate) fn left_over(&self) -> Option<&'a str> {
         let used: BTreeSet<&str> = self.constants.iter().map(|constant| constant.name.as_str()).collect();
         let counted = |name: &str| {
             let layer = name.strip_suffix(".num_batches_tracked");

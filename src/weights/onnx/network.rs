@@ -12,7 +12,7 @@ use crate::model::Architecture;
 use crate::state::StateDict;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
-pub fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
+pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let mut builder = Builder::new(tensors);
     let classes = classes(&builder)?;
     let (mut x, width) = stem(&mut builder, "images")?;

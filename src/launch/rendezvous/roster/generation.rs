@@ -14,7 +14,7 @@ use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence;
 
 /// How long to wait for evidence of a loss after a member reported trouble.
-pub const TROUBLE_GRACE: Duration = Duration::from_millis(300);
+pub(crate) const TROUBLE_GRACE: Duration = Duration::from_millis(300);
 /// New members delay a generation at most by this multiple of the time to settle.
 const MOST_SETTLES: u32 = 4;
 

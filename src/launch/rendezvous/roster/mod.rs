@@ -47,11 +47,11 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         eligibility::name(&self.info)
     }
 
-    pub fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> Candidate {
         Candidate { id: self.info.id, devices: self.info.devices }
     }
 }
