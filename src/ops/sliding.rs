@@ -3,8 +3,8 @@
 #[cfg(any(feature = "flex", feature = "tch"))]
 use burn::tensor::Shape;
 use burn::tensor::ops::ConvOptions;
-use kiln_kernels::{Convolution, Geometry, ParallelFor};
 #[cfg(any(feature = "flex", feature = "tch"))]
+use kiln_kernels::{Convolution, Geometry, ParallelFor};
 use serde::{Deserialize, Serialize};
 
 /// The algorithm of a convolution; algorithms round differently.
