@@ -109,9 +109,12 @@ check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target
 check-package: ## the crate as it would be published builds and trains
 	rm -rf "$$CARGO_TARGET_DIR/package"
 	$(CARGO) package --no-verify --allow-dirty --quiet
-	cd "$$CARGO_TARGET_DIR/package" && for crate in *.crate; do tar xzf $$crate; done && cd kiln-0*/ && \
-	$(CARGO) run --quiet --config 'patch.crates-io.kiln-kernels.path = "../kiln-kernels-0.1.0"' -- \
-		experiment=quickstart --max-steps 4 --output-dir run
+	cd "$$CARGO_TARGET_DIR/package" && mkdir .cargo && echo '[patch.crates-io]' > .cargo/config.toml && \
+	for crate in *.crate; do \
+		tar xzf $$crate && folder=$${crate%.crate}; \
+		case $$folder in kiln-0*) ;; *) echo "$${folder%-*}.path = \"$$PWD/$$folder\"" >> .cargo/config.toml ;; esac; \
+	done
+	cd "$$CARGO_TARGET_DIR"/package/kiln-0*/ && $(CARGO) run --quiet -- experiment=quickstart --max-steps 4 --output-dir run
 
 bench: ## time a step and what it is made of
 	$(CARGO) bench

@@ -21,10 +21,10 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use kiln_system::{Error, Result};
 
 use self::options::Options;
 use crate::config::Request;
-use crate::error::{Error, Result};
 
 /// What all commands can do.
 pub trait Run {

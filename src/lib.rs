@@ -9,21 +9,24 @@
 //!
 //! ## Map
 //!
-//! Data flows down this list; a room imports only rooms above it. [`kiln_kernels`] is a crate of its own, below all of them:
-//! convolutions, batch-norm and updates for processors, on slices.
+//! Kiln is a workspace. Its crates below the application, each with a front page of its own:
+//!
+//! | crate | what it is | must not know |
+//! |---|---|---|
+//! | [`kiln_system`] | errors with exit codes, requests to stop, files read within bounds | anything else |
+//! | [`kiln_objects`] | downloads and object stores | what files hold |
+//! | [`kiln_kernels`] | convolutions, batch-norm and updates for processors, on slices | Burn |
+//! | [`kiln_ops`] | primitives that are generic over backends: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of [`kiln_kernels`] on `flex` and LibTorch | models, threads |
+//! | [`kiln_engine`] | data-parallel training of any model: tasks, replicas, collectives, optimizers, checkpoints | images, networks, terminals, how processes meet |
+//!
+//! The application has these rooms; data flows down this list, and a room imports only rooms above it.
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`error`], [`stop`], [`state`], [`fetch`], `file`, `objects` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit; object stores | anything else |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of [`kiln_kernels`] on `flex` and LibTorch | models, threads |
-//! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
-//! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
-//! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory, over Gloo and NCCL, the replica and its learner, stages of a model, the strategy, generations | networks, images, files, terminals |
 //! | [`data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
 //! | [`model`] | ResNet-18 and 34, predictions from logits | data sets, files |
 //! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
 //! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |
-//! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
 //! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
 //! | [`report`] | a run's directory as a web page | models, how a run is made |
 //! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
@@ -62,13 +65,13 @@
 //!    |
 //! config/resolve.rs                       one Config, checked by rules.rs, or all errors at once
 //!    |
-//! trainer/run.rs                          the training; prepare.rs makes a Plan (parallel) and a task
+//! trainer/run.rs                          the training; prepare.rs makes a Plan (engine) and a task
 //!    |
-//! parallel/plan.rs                        Schedule, OptimConfig, for all replicas
+//! engine/parallel/plan.rs                 Schedule, OptimConfig, for all replicas
 //! ```
 //!
 //! Precision as a type: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
-//! `launch/elastic_member.rs`, `launch/rendezvous/roster/mod.rs`, `parallel/generation.rs`, `trainer/elastic.rs`.
+//! `launch/elastic_member.rs`, `launch/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!
@@ -82,31 +85,20 @@
 //! - In an elastic run a step's collectives come before its update, and no replica updates without a lease: a step is
 //!   done by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
-//!   before every forward, and no backward beside a forward. They are marked in `parallel/passes.rs`.
+//!   before every forward, and no backward beside a forward. They are marked in `engine/parallel/passes.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - The position of a run is integers; with a checkpoint a run continues bit for bit.
 //! - A state is saved only if all replicas hold the same bits, and by a thread of its own, one at a time.
 //! - No file is ever visible half-written: files appear by rename.
 
-pub mod checkpoint;
 pub mod cli;
 pub mod config;
 pub mod data;
-pub mod error;
-pub mod fetch;
-mod file;
 pub mod guide;
 pub mod launch;
 pub mod metrics;
 pub mod model;
-pub mod nn;
-mod objects;
-pub mod ops;
-pub mod optim;
-pub mod parallel;
 pub mod report;
-pub mod state;
-pub mod stop;
 pub mod study;
 pub mod trainer;
 pub mod weights;

@@ -11,9 +11,9 @@ use kiln::cli::{Run, parse};
 use kiln::data::is_decoding;
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
-use kiln::parallel::memory_error;
-use kiln::stop::{leave, survive_file_limit};
 use kiln::trainer::warn;
+use kiln_engine::parallel::memory_error;
+use kiln_system::stop::{leave, survive_file_limit};
 
 fn main() -> ExitCode {
     number_devices();

@@ -1,8 +1,8 @@
 //! Runs a backend-generic test on every backend of this build that the machine can run, and says what a backend lacks
 //! there.
 
-use kiln::ops::PrecisionKind;
-use kiln::parallel::{HostBackend, World, check_precision};
+use kiln_engine::parallel::{HostBackend, World, check_precision};
+use kiln_ops::PrecisionKind;
 
 use crate::command::skip;
 

@@ -7,12 +7,12 @@ mod together;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::checkpoint::{
+use kiln_engine::checkpoint::{
     Best, Content, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
     write_atomic,
 };
-use kiln::error::Error;
-use kiln::optim::LossScale;
+use kiln_engine::optim::LossScale;
+use kiln_system::Error;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 

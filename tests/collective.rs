@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Tensor, TensorData, bf16};
-use kiln::ops::statistics::Direction;
-use kiln::parallel::{Broken, Collective, Key, Operation};
-use kiln::parallel::{Destination, HostBackend, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across};
+use kiln_engine::parallel::{Broken, Collective, Key, Operation};
+use kiln_engine::parallel::{
+    Destination, HostBackend, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across,
+};
+use kiln_ops::statistics::Direction;
 
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use kiln::metrics::Record;
-use kiln::state::{from_safetensors, sha256};
+use kiln_engine::state::{from_safetensors, sha256};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -5,15 +5,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kiln::checkpoint::Interval;
 use kiln::cli::{Cli, Command};
 use kiln::config::schema::Schema;
 use kiln::config::{Config, Request, Resolved, Saved, resolve, time_limit};
 use kiln::data::Source;
-use kiln::error::Error;
 use kiln::model::Stem;
-use kiln::optim::{LrScaling, OptimizerKind};
-use kiln::parallel::{ParallelConfig, StrategyKind};
+use kiln_engine::checkpoint::Interval;
+use kiln_engine::optim::{LrScaling, OptimizerKind};
+use kiln_engine::parallel::{ParallelConfig, StrategyKind};
+use kiln_system::Error;
 use proptest::prelude::*;
 
 mod coming_from;

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use kiln::checkpoint::Snapshot;
-use kiln::checkpoint::content::Entry;
-use kiln::checkpoint::manifest::Manifest;
+use kiln_engine::checkpoint::Snapshot;
+use kiln_engine::checkpoint::content::Entry;
+use kiln_engine::checkpoint::manifest::Manifest;
 
 use crate::command::{Run, Workplace, errors};
 

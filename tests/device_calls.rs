@@ -7,14 +7,13 @@ use std::time::Duration;
 use burn::backend::{Autodiff, Wgpu};
 use burn::tensor::Tensor;
 use kiln::data::{ImageSet, Normalization};
-use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::initialize;
-use kiln::ops::PrecisionKind;
-use kiln::parallel::{
+use kiln_engine::nn::initialize;
+use kiln_engine::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, StartingPoint, StepReport, TrainingState, Write,
 };
-use kiln::trainer::learner;
+use kiln_ops::PrecisionKind;
+use kiln_system::Result;
 use log::{LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +120,7 @@ impl Case {
         let (start, limit) = (StartingPoint::default(), Duration::from_secs(60));
         let strategy =
             DataParallel::<Wgpu, _>::new(Arc::new(task), Arc::new(plan), start, limit, Planter(self.planted));
-        learner::train(initialize(model, 0).unwrap(), strategy).unwrap();
+        kiln_engine::train(initialize(model, 0).unwrap(), strategy).unwrap();
         *LISTENER.0.lock().unwrap()
     }
 

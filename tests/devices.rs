@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::error::{Error, Result};
-use kiln::parallel::{Assignment, Held, HostBackend, Membership, Observer, Plan, Undisturbed, World};
-use kiln::state::{StateDict, sha256};
+use kiln_engine::parallel::{Assignment, Held, HostBackend, Membership, Observer, Plan, Undisturbed, World};
+use kiln_engine::state::{StateDict, sha256};
+use kiln_system::{Error, Result};
 
 use crate::backends::{devices, several_devices};
 use crate::reference::run::{Recorded, Recorder};

@@ -10,9 +10,9 @@ use burn::optim::momentum::MomentumConfig;
 use burn::optim::{GradientsParams, MultiGradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use kiln::error::{Error, Result};
-use kiln::parallel::HostBackend;
-use kiln::state::sha256;
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::sha256;
+use kiln_system::{Error, Result};
 
 use crate::reference::run::{Experiment, Recorded, Recorder, hosted};
 use crate::toy::{Mishap, Toy, fit, images, plan_of, setup, strategy};
@@ -228,10 +228,10 @@ on_every_backend! {
 mod processes {
     use std::sync::{Arc, Mutex};
 
-    use kiln::parallel::{
+    use kiln_engine::parallel::{
         Assignment, Held, Membership, Observer, Plan, Processes, StartingPoint, TrainingState, Undisturbed, World,
     };
-    use kiln::state::{HostTensor, StateDict};
+    use kiln_engine::state::{HostTensor, StateDict};
 
     use super::*;
     use crate::toy::strategy_from;

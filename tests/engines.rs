@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use kiln::parallel::engine::{Engine, Judge, Symptom};
-use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
-use kiln::parallel::{Processes, World};
+use kiln_engine::parallel::engine::{Engine, Judge, Symptom};
+use kiln_engine::parallel::gloo::{Gloo, Interface, KeyStore};
+use kiln_engine::parallel::{Processes, World};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

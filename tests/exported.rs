@@ -8,9 +8,9 @@ use std::process::Output;
 
 use image::{ImageFormat, Rgb, RgbImage};
 use kiln::report::evaluation::Evaluation;
-use kiln::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use kiln::weights::onnx::proto::ModelProto;
 use kiln::weights::to_pth;
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use prost::Message;
 use serde_json::Value;
 

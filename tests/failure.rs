@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
-use kiln::error::{Error, Result};
-use kiln::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState, Write};
-use kiln::state::sha256;
+use kiln_engine::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState, Write};
+use kiln_engine::state::sha256;
+use kiln_system::{Error, Result};
 
 use crate::command::until;
 use crate::reference::run::{Recorded, Recorder};
@@ -160,7 +160,7 @@ const STEPS: usize = 7;
 /// What three processes of one replica each make of a mishap, in the order of ranks.
 #[cfg(feature = "gloo")]
 fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
-    use kiln::parallel::{Processes, World};
+    use kiln_engine::parallel::{Processes, World};
 
     let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
     let samples = 2 * REPLICAS * STEPS;

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Output;
 
-use kiln::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use kiln::weights::to_pth;
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use serde_json::Value;
 
 use crate::command::{Workplace, errors, succeeded};

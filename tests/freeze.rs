@@ -7,17 +7,17 @@ use burn::optim::GradientsParams;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::model::{ModelConfig, ResNet, Stem, count_parameters};
-use kiln::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
-use kiln::ops::Full;
-use kiln::ops::statistics::{Combine, Direction, StatisticsGroup};
-use kiln::parallel::HostBackend;
-use kiln::state::{StateDict, from_safetensors};
+use kiln_engine::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::{StateDict, from_safetensors};
+use kiln_ops::Full;
+use kiln_ops::statistics::{Combine, Direction, StatisticsGroup};
 
 use crate::command::{Workplace, errors};
 
 const CLASSES: usize = 10;
 
-fn model<B: HostBackend>(pattern: &str) -> kiln::error::Result<ResNet<Autodiff<B>>> {
+fn model<B: HostBackend>(pattern: &str) -> kiln_system::Result<ResNet<Autodiff<B>>> {
     let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
     freeze(initialize(ResNet::new(&config, CLASSES, 0.0, &B::open(0)?), 0)?, pattern)
 }
@@ -95,7 +95,7 @@ fn patterns_name_modules_and_tensors() {
         let error = model::<B>(pattern).unwrap_err().to_string();
         assert!(error.contains(rule) && error.contains("--freeze") && error.lines().count() == 1, "{error}");
     }
-    assert_eq!(kiln::nn::flat(&model::<B>("backbone").unwrap(), TensorSet::Trained).len(), 2);
+    assert_eq!(kiln_engine::nn::flat(&model::<B>("backbone").unwrap(), TensorSet::Trained).len(), 2);
 }
 
 fn weights(path: &std::path::Path) -> StateDict {

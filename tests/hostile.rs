@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kiln::checkpoint::Snapshot;
-use kiln::checkpoint::content::Entry;
-use kiln::checkpoint::manifest::Manifest;
+use kiln_engine::checkpoint::Snapshot;
+use kiln_engine::checkpoint::content::Entry;
+use kiln_engine::checkpoint::manifest::Manifest;
 use sha2::{Digest, Sha256};
 
 use crate::command::{Workplace, errors, succeeded};

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kiln::metrics::Record;
-use kiln::stop::{Reason, Stop};
+use kiln_system::stop::{Reason, Stop};
 
 use crate::command::{Workplace, errors, succeeded, until, wait};
 

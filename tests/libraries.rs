@@ -1,7 +1,7 @@
 //! What a start of the program takes in of other people's libraries.
 
 use burn::backend::LibTorch;
-use kiln::parallel::HostBackend;
+use kiln_engine::parallel::HostBackend;
 
 use crate::command::Workplace;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use kiln::parallel::engine::{Engine, Symptom};
-use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
-use kiln::parallel::{Key, Operation};
+use kiln_engine::parallel::engine::{Engine, Symptom};
+use kiln_engine::parallel::gloo::{Gloo, Interface, KeyStore};
+use kiln_engine::parallel::{Key, Operation};
 
 use crate::command::skip;
 use crate::engines::Store;

@@ -11,9 +11,8 @@ use kiln::metrics::{
     peak_memory,
 };
 use proptest::prelude::*;
-use tempfile::tempdir;
-
 use screen::Screen;
+use tempfile::tempdir;
 
 mod screen;
 

@@ -4,8 +4,8 @@ use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, flat_gradients, initialize};
-use kiln::parallel::HostBackend;
+use kiln_engine::nn::{ForwardContext, flat_gradients, initialize};
+use kiln_engine::parallel::HostBackend;
 
 use crate::command::Workplace;
 

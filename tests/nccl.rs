@@ -9,9 +9,9 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use kiln::parallel::engine::DeviceEngine;
-use kiln::parallel::nccl::{Library, Nccl};
-use kiln::parallel::{Devices, HostBackend, Links, Processes, World};
+use kiln_engine::parallel::engine::DeviceEngine;
+use kiln_engine::parallel::nccl::{Library, Nccl};
+use kiln_engine::parallel::{Devices, HostBackend, Links, Processes, World};
 use tempfile::TempDir;
 
 use crate::command::{Workplace, errors, skip, succeeded};

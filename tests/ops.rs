@@ -10,7 +10,7 @@ mod pool;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, bf16, f16};
-use kiln::ops::PrecisionKind;
+use kiln_ops::PrecisionKind;
 use noise::noise;
 
 fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tensor<B, D> {

@@ -2,11 +2,11 @@
 //! of two tensors, torch 2.9.0; LARS by its formula in f64) and against their formulas.
 
 use burn::tensor::{Tensor, TensorData};
-use kiln::optim::{
+use kiln_engine::optim::{
     Arenas, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor, clip_factor_there,
     global_norm, norms,
 };
-use kiln::parallel::HostBackend;
+use kiln_engine::parallel::HostBackend;
 use serde_json::Value;
 
 mod schedule;
@@ -195,9 +195,10 @@ fn a_state_of_another_optimizer_is_refused() {
     type B = burn::backend::Flex;
     let state = optimizer::<B>(&OptimConfig::default()).state();
     let mut other = state.clone();
-    other.insert("stranger.0".into(), kiln::state::HostTensor::F32 { shape: vec![1], data: vec![0.0] });
-    let load =
-        |state: &kiln::state::StateDict| optimizer::<B>(&OptimConfig::default()).load(state, &Default::default());
+    other.insert("stranger.0".into(), kiln_engine::state::HostTensor::F32 { shape: vec![1], data: vec![0.0] });
+    let load = |state: &kiln_engine::state::StateDict| {
+        optimizer::<B>(&OptimConfig::default()).load(state, &Default::default())
+    };
     assert!(load(&state).is_ok());
     assert!(load(&other).unwrap_err().to_string().contains("another model or optimizer"));
     other.remove("step");

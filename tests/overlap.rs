@@ -10,9 +10,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorPrimitive};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, flat_gradients, initialize, kernels};
-use kiln::ops::{GradientListener, PrecisionKind};
-use kiln::parallel::HostBackend;
+use kiln_engine::nn::{ForwardContext, flat_gradients, initialize, kernels};
+use kiln_engine::parallel::HostBackend;
+use kiln_ops::{GradientListener, PrecisionKind};
 
 use crate::backends::computes_in;
 

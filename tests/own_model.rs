@@ -17,9 +17,9 @@ use burn::backend::Autodiff;
 use burn::backend::Flex;
 use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::optim::AdamWConfig;
-use kiln::parallel::{Counts, HostBackend, Observer, Plan, Position, TrainingState, World};
-use kiln::state::{HostTensor, StateDict, from_safetensors};
-use kiln::trainer::{Checkpoints, learner};
+use kiln_engine::Checkpoints;
+use kiln_engine::parallel::{Counts, HostBackend, Observer, Plan, Position, TrainingState, World};
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors};
 
 use crate::backends::several_devices;
 use crate::command::until;
@@ -28,7 +28,7 @@ use crate::toy::{self, Mishap, Toy};
 
 fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
-    learner::train(model, strategy).unwrap();
+    kiln_engine::train(model, strategy).unwrap();
 }
 
 /// What a run left: weights and the optimizer's memory.
@@ -82,7 +82,7 @@ fn norms_of_all_replicas<B: HostBackend>() {
         let world = World::new(replicas, vec![0]);
         let (model, mut strategy) = small_cnn::experiment::<B>(&directory, world, steps).unwrap();
         Arc::get_mut(&mut strategy.plan).unwrap().sync_bn = sync_bn;
-        learner::train(model, strategy).unwrap();
+        kiln_engine::train(model, strategy).unwrap();
         (tensors(&directory)[0].clone(), best(&directory))
     };
     let few = [("one", 1, true), ("four", 4, true), ("apart", 4, false)];
@@ -100,7 +100,7 @@ fn sharding_is_refused<B: HostBackend>() {
     Arc::get_mut(&mut strategy.plan).unwrap().shard_optimizer = true;
     let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
     let strategy = strategy.by(AdamWConfig::new().init(), schedule);
-    let error = learner::train(model, strategy).unwrap_err().to_string();
+    let error = kiln_engine::train(model, strategy).unwrap_err().to_string();
     assert!(error.contains("train without --shard-optimizer"), "{error}");
 }
 
@@ -109,7 +109,7 @@ fn train_by_adamw<B: HostBackend>(directory: &Path, devices: usize, steps: usize
     let world = World::new(4, (0..devices).collect());
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
     let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
-    learner::train(model, strategy.by(AdamWConfig::new().init(), schedule)).unwrap();
+    kiln_engine::train(model, strategy.by(AdamWConfig::new().init(), schedule)).unwrap();
 }
 
 fn the_same_by_an_optimizer_of_burns<B: HostBackend>() {
@@ -127,7 +127,7 @@ fn the_same_by_an_optimizer_of_burns<B: HostBackend>() {
         assert_eq!(weights("spread"), weights("whole"), "on {devices} devices");
     }
     let (model, strategy) = example::experiment::<B>(&of("whole"), World::new(4, vec![0]), usize::MAX).unwrap();
-    let error = learner::train(model, strategy).unwrap_err().to_string();
+    let error = kiln_engine::train(model, strategy).unwrap_err().to_string();
     assert!(error.contains("belongs to another model or optimizer"), "{error}");
 }
 
@@ -199,7 +199,7 @@ fn the_same_over_processes<B: HostBackend>() {
             let directory = of(&rank.to_string());
             scope.spawn(move || {
                 let (model, strategy) = example::experiment::<B>(&directory, world(rank), usize::MAX).unwrap();
-                learner::train(model, strategy.with(Some(processes))).unwrap();
+                kiln_engine::train(model, strategy.with(Some(processes))).unwrap();
             });
         }
     });

@@ -1,8 +1,8 @@
 //! The world belongs to the experiment, the devices to the machine: the same replicas on other devices give the same
 //! weights.
 
-use kiln::parallel::HostBackend;
-use kiln::state::{StateDict, sha256};
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::{StateDict, sha256};
 
 use crate::reference::run::Setup;
 use crate::small::{distance, plan_of, setup, train};

@@ -2,13 +2,13 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::bf16;
-use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{initialize, state_dict};
-use kiln::ops::PrecisionKind;
-use kiln::optim::LossScale;
-use kiln::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
-use kiln::state::HostTensor;
+use kiln_engine::nn::{initialize, state_dict};
+use kiln_engine::optim::LossScale;
+use kiln_engine::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
+use kiln_engine::state::HostTensor;
+use kiln_ops::PrecisionKind;
+use kiln_system::Result;
 
 use crate::backends::computes_in;
 use crate::command::{Workplace, succeeded};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use burn::backend::Flex;
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{initialize, state_dict};
 use kiln::weights::to_pth;
+use kiln_engine::nn::{initialize, state_dict};
 
 use crate::command::{Workplace, succeeded};
 use crate::files::file;

@@ -7,15 +7,14 @@ use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn_dataset::Dataset;
 use kiln::data::{HostBatch, Picture};
-use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet};
-use kiln::nn::initialize;
-use kiln::parallel::{
+use kiln::trainer::classification::{Classification, Images, Logits};
+use kiln_engine::nn::initialize;
+use kiln_engine::parallel::{
     Activations, DataParallel, Evaluated, HostBackend, Observation, Observed, Passage, Passed, Probe, Shard, Split,
     StartingPoint, Task, Unit, World, first_difference,
 };
-use kiln::trainer::classification::{Classification, Images, Logits};
-use kiln::trainer::learner;
+use kiln_system::Result;
 
 use crate::reference::run::{Recorded, Recorder, hosted};
 use crate::toy;
@@ -105,7 +104,7 @@ fn train<B: HostBackend>(fault: Fault, stages: usize, is_observed: bool) -> (Vec
     let (recorder, limit, task) = (Recorder::default(), Duration::from_secs(60), Faulty(experiment.task, fault));
     let start = StartingPoint::default();
     let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, limit, recorder.clone());
-    learner::train(initialize(model, 0).unwrap(), strategy).unwrap();
+    kiln_engine::train(initialize(model, 0).unwrap(), strategy).unwrap();
     let mut all = probe.take();
     all.sort_by_key(Observation::order);
     let recorded = std::mem::take(&mut *recorder.0.lock().unwrap());

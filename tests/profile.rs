@@ -27,9 +27,9 @@ fn a_profile_shows_the_phases_of_every_replica() {
 
 #[test]
 fn devices_are_waited_for_only_while_somebody_takes_the_time() {
-    assert!(!kiln::ops::is_timed());
-    tracing::subscriber::with_default(Profiler::new().subscriber(), || assert!(kiln::ops::is_timed()));
-    assert!(!kiln::ops::is_timed());
+    assert!(!kiln_ops::is_timed());
+    tracing::subscriber::with_default(Profiler::new().subscriber(), || assert!(kiln_ops::is_timed()));
+    assert!(!kiln_ops::is_timed());
 }
 
 #[test]

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::process::Command;
 
 use image::{Rgb, RgbImage};
+use server::Answer;
 use tar::Builder;
 
 use crate::command::{Workplace, errors, succeeded};
 use crate::storage::{append, stored};
-use server::Answer;
 pub use server::Server;
 
 const PATTERN: &str = "{train-{0..2},val-0}.tar";

@@ -5,7 +5,7 @@ mod places;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kiln::checkpoint::run_dir;
+use kiln_engine::checkpoint::run_dir;
 
 use crate::command::{Run, SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 

@@ -6,9 +6,9 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use kiln::checkpoint::{Lock, Store, run_dir, write_atomic};
-use kiln::error::Error;
 use kiln::metrics::{Record, Summary};
+use kiln_engine::checkpoint::{Lock, Store, run_dir, write_atomic};
+use kiln_system::Error;
 use tempfile::tempdir;
 
 use crate::checkpoint::{names, no_warning, run_with};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::error::{Error, Result};
-use kiln::parallel::{EpochReport, HostBackend, Observer, Plan, Processes, StepReport, TrainingState, Write};
-use kiln::state::sha256;
+use kiln_engine::parallel::{EpochReport, HostBackend, Observer, Plan, Processes, StepReport, TrainingState, Write};
+use kiln_engine::state::sha256;
+use kiln_system::{Error, Result};
 
 use crate::command::until;
 use crate::reference::run::Experiment;
@@ -127,7 +127,7 @@ pub fn stalls<B: HostBackend>() {
 
 #[cfg(feature = "gloo")]
 pub fn stalls_for_processes<B: HostBackend>() {
-    use kiln::parallel::World;
+    use kiln_engine::parallel::World;
 
     let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
     let disks: Vec<Disk> = (0..REPLICAS).map(|_| stalling()).collect();
@@ -147,7 +147,7 @@ pub fn stops<B: HostBackend>() {
     let stop = plan.stop.clone();
     let disk = Disk::new(move |step, seen| {
         if step == EVERY {
-            stop.request(kiln::stop::Reason::Signal(15));
+            stop.request(kiln_system::stop::Reason::Signal(15));
             until("the last state waits for this one", || !seen.lock().unwrap().waited.is_empty());
         }
         Ok(())

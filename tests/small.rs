@@ -6,9 +6,9 @@ use burn::backend::Autodiff;
 use kiln::data::ImageSet;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{initialize, state_dict};
-use kiln::parallel::HostBackend;
-use kiln::state::{HostTensor, StateDict};
+use kiln_engine::nn::{initialize, state_dict};
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::{HostTensor, StateDict};
 
 use crate::reference::run::{Experiment, Recorded, Setup, plan, run};
 use crate::toy;

@@ -1,7 +1,7 @@
 //! Stages are a placement: the model of a replica in parts on several devices or processes gives the same numbers.
 
-use kiln::parallel::{HostBackend, World};
-use kiln::state::{StateDict, sha256};
+use kiln_engine::parallel::{HostBackend, World};
+use kiln_engine::state::{StateDict, sha256};
 
 #[cfg(feature = "gloo")]
 use crate::command::succeeded;

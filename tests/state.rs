@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kiln::state::{HostTensor, StateDict, from_safetensors, sha256, to_safetensors};
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors, sha256, to_safetensors};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;

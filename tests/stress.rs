@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::parallel::HostBackend;
+use kiln_engine::parallel::HostBackend;
 
 use crate::reference::run::{Recorder, Setup};
 use crate::toy::{Mishap, Toy, first_pixels, images, plan_of, setup, train};

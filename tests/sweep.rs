@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
-use kiln::checkpoint::Lock;
 use kiln::cli::{self, Cli};
 use kiln::config::grid::Point;
-use kiln::error::Result;
 use kiln::metrics::Summary;
+use kiln_engine::checkpoint::Lock;
+use kiln_system::Result;
 
 use crate::command::{SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 

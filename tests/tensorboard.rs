@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kiln::error::Error;
 use kiln::metrics::{EpochRecord, Record, Sink, StepRecord, TensorBoard};
+use kiln_system::Error;
 use tempfile::tempdir;
 
 use self::parser::{at, doubles, integers, text, unframe};

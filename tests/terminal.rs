@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::metrics::panel::Panel;
 use kiln::metrics::{EpochRecord, Goal, StepRecord};
-use kiln::stop::{Reason, Stop};
+use kiln_system::stop::{Reason, Stop};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

@@ -13,16 +13,15 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dataset::Dataset;
 use kiln::data::{HostBatch, ImageSet, Normalization, Picture};
-use kiln::error::Result;
-use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
-use kiln::ops::{Full, HostOps, PrecisionKind, TrainBackend};
-use kiln::optim::{OptimConfig, Schedule};
-use kiln::parallel::{
+use kiln::trainer::classification::Classification;
+use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
+use kiln_engine::optim::{OptimConfig, Schedule};
+use kiln_engine::parallel::{
     DataParallel, Evaluated, HostBackend, Observer, Passage, Passed, Processes, ReducePrecision, Shard, Split,
     StartingPoint, Task,
 };
-use kiln::trainer::classification::Classification;
-use kiln::trainer::learner;
+use kiln_ops::{Full, HostOps, PrecisionKind, TrainBackend};
+use kiln_system::Result;
 
 use crate::reference::run::{Experiment, Setup, hosted, plan};
 
@@ -325,5 +324,5 @@ pub fn strategy_from<B: HostBackend>(
 
 /// Trains a copy of `toy` by `strategy`.
 pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, strategy: DataParallel<B, Drill>) -> Result<()> {
-    learner::train(toy.clone(), strategy)
+    kiln_engine::train(toy.clone(), strategy)
 }

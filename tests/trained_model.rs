@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kiln::report::evaluation::{Evaluation, Pair};
-use kiln::state::from_safetensors;
+use kiln_engine::state::from_safetensors;
 use serde_json::Value;
 
 use crate::command::{Workplace, errors, succeeded};

@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Output;
 
-use kiln::checkpoint::{self, Keep, Snapshot, Store};
 use kiln::metrics::{Links, links};
-use kiln::state::{HostTensor, from_safetensors, to_safetensors};
+use kiln_engine::checkpoint::{self, Keep, Snapshot, Store};
+use kiln_engine::state::{HostTensor, from_safetensors, to_safetensors};
 use sha2::{Digest, Sha256};
 
 use crate::command::{Run, Workplace, errors, succeeded};

@@ -13,8 +13,8 @@ mod transplant;
 
 use std::path::{Path, PathBuf};
 
-use kiln::error::Result;
-use kiln::state::{HostTensor, StateDict};
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_system::Result;
 
 use crate::files::file;
 

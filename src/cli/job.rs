@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use kiln_engine::parallel::ParallelConfig;
+use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
-use crate::error::Result;
 use crate::launch::sbatch::Sbatch;
-use crate::parallel::ParallelConfig;
 use crate::trainer::{members, rendezvous, secret, slurm};
 
 #[derive(Debug, Args)]

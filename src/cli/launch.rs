@@ -1,12 +1,12 @@
 //! The options of `train launch`.
 
 use clap::Args;
+use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
-use crate::error::Result;
 use crate::launch::Machines;
 use crate::trainer::launch;
 

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kiln_system::Result;
 
 use super::Run;
 use super::options::Options;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::{Request, Setting, check};
-use crate::error::Result;
 use crate::trainer::{Answers, Question, Verification, Which, evaluate, export, predict, prepare_process, verify};
 use crate::weights::{Format, Stated};
 
@@ -19,8 +20,14 @@ pub struct Source {
     #[arg(long, value_name = "PATH", default_value = "runs/last")]
     pub checkpoint: PathBuf,
     /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
-    #[arg(long, value_name = "CHOICE")]
+    #[arg(long, value_name = "CHOICE", value_parser = which())]
     pub which: Option<Which>,
+}
+
+fn which() -> impl TypedValueParser<Value = Which> {
+    let choices = [Which::Best, Which::Latest];
+    let chosen = move |name: String| if name == Which::Best.name() { Which::Best } else { Which::Latest };
+    PossibleValuesParser::new(choices.map(Which::name)).map(chosen)
 }
 
 #[derive(Debug, Args)]

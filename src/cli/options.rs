@@ -10,7 +10,6 @@ use crate::config::alias::{self, Alias};
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting, resolve};
-use crate::error;
 use crate::trainer::{completed, prepare_process, train};
 
 /// The meaning of `run.output_dir` for an evaluation.
@@ -28,7 +27,7 @@ impl Run for Options<true> {
         Some(&mut self.request)
     }
 
-    fn run(self) -> error::Result<u8> {
+    fn run(self) -> kiln_system::Result<u8> {
         prepare_process(&self.request);
         train(resolve(&completed(self.request)?)?)
     }

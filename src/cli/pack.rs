@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use crate::data::{Corrupt, DataConfig, Exif, Recipe};
-use crate::error::Result;
 use crate::trainer::pack;
 
 #[derive(Debug, Args)]

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use kiln_system::{Result, shown};
 
 use super::options::Options;
 use super::{Cli, Run};
 use crate::config::{Request, resolve};
-use crate::error::{Result, shown};
 use crate::report::write_for_user;
 use crate::trainer::{completed, doctor, say};
 

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use kiln_system::{Error, Result};
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
-use crate::error::{Error, Result};
 use crate::study::finding;
 use crate::study::scaling::{Mode, Sizes};
 use crate::trainer::{PlanOptions, find, plan, scaling};

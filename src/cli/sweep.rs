@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
 use crate::config::grid::{Grid, MOST, Point};
-use crate::error::Result;
 use crate::trainer::{SweepOptions, sweep};
 
 #[derive(Debug, Args)]

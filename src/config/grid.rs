@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use kiln_system::{Error, Result};
+
 use super::Request;
 use super::draw::Domain;
-use crate::error::{Error, Result};
 
 /// Most runs of a sweep; more are taken for a typing error.
 pub const MOST: usize = 10_000;

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use kiln_system::file::{self, TEXT};
+use kiln_system::shown;
+
 use super::schema::enumerate;
 use super::suggestion;
-use crate::error::shown;
-use crate::file::{self, TEXT};
 
 /// Lists files of the repository's `config` directory as (group, name, text).
 macro_rules! built_in {

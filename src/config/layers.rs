@@ -4,6 +4,10 @@
 
 use std::path::Path;
 
+use kiln_objects::is_url;
+use kiln_system::file::{self, TEXT};
+use kiln_system::shown;
+
 use super::alias;
 use super::interpolation::{self, Referents};
 use super::layer::{Complaints, Layer, Waiting};
@@ -12,9 +16,6 @@ use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, suggestion};
 use crate::data::Source;
-use crate::error::shown;
-use crate::file::{self, TEXT};
-use crate::objects::is_url;
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
 pub const SESSION_KEYS: [&str; 26] = [

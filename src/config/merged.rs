@@ -1,10 +1,10 @@
 //! All layers of a configuration merged, with the place where each value was set.
 
 use ::config::{Value as Placed, ValueKind};
+use kiln_system::{Error, Result};
 
 use super::Config;
 use super::layer::Layer;
-use crate::error::{Error, Result};
 
 pub(super) const DEFAULTS: &str = "config/default.toml";
 

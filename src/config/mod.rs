@@ -19,13 +19,13 @@
 
 use std::collections::BTreeMap;
 
+use kiln_engine::checkpoint::CheckpointConfig;
+use kiln_engine::optim::{OptimConfig, ScheduleConfig};
+use kiln_engine::parallel::ParallelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::CheckpointConfig;
 use crate::data::DataConfig;
 use crate::model::ModelConfig;
-use crate::optim::{OptimConfig, ScheduleConfig};
-use crate::parallel::ParallelConfig;
 
 pub mod alias;
 mod draw;

@@ -3,16 +3,17 @@
 //! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line
 //! once.
 
+use kiln_engine::optim::{CountedFrom, ScheduleKind};
+use kiln_engine::parallel::DistBackend;
+use kiln_system::{Error, Result, shown};
+
 use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
 use super::schema::{Schema, plain};
 use super::{Config, flag, launcher, rules};
-use crate::error::{Error, Result, shown};
 use crate::launch::environment::identify;
-use crate::optim::{CountedFrom, ScheduleKind};
-use crate::parallel::DistBackend;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {

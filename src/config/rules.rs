@@ -5,6 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use kiln_engine::optim::{OptimizerKind, ScheduleKind};
+use kiln_engine::parallel::{DistBackend, Elastic, StrategyKind};
+use kiln_objects::is_url;
+use kiln_system::shown;
 use toml::{Table, Value};
 
 use super::alias::BATCHES;
@@ -13,10 +17,6 @@ use super::range::RANGES;
 use super::schema::{Schema, enumerate, plain};
 use super::{flag, suggestion};
 use crate::data::{Corrupt, Decode, Exif, Order, Source};
-use crate::error::shown;
-use crate::objects::is_url;
-use crate::optim::{OptimizerKind, ScheduleKind};
-use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.

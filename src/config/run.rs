@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kiln_ops::PrecisionKind;
 use serde::{Deserialize, Serialize};
-
-use crate::ops::PrecisionKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use kiln_ops::images::{ByteImages, Pixels, VisibleAreas};
+
 use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
 use super::dataset::CHANNELS;
@@ -14,7 +16,6 @@ use super::normalization::Normalization;
 use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
 use super::sample_key::{Purpose, SampleKey};
-use crate::ops::images::{ByteImages, Pixels, VisibleAreas};
 
 #[derive(Debug, Clone)]
 pub struct Augment {

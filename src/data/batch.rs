@@ -1,14 +1,14 @@
 //! Batches of images in host memory.
 
+use kiln_engine::parallel::Shard;
+use kiln_ops::images::{self, ByteImages, Pixels, VisibleAreas};
+use kiln_system::Result;
 use rayon::prelude::*;
 
 use super::augment::Augment;
 use super::dataset::{CHANNELS, Picture};
 use super::mixing::Mix;
 use super::sample_key::SampleKey;
-use crate::error::Result;
-use crate::ops::images::{self, ByteImages, Pixels, VisibleAreas};
-use crate::parallel::Shard;
 
 /// Minimum of images per thread if they need no decoding.
 const FEW: usize = 8;
@@ -46,7 +46,7 @@ impl HostBatch {
 /// how; `seed` is the experiment's.
 ///
 /// # Errors
-/// [`crate::error::Error::Data`] or an I/O error if an image file cannot be read or decoded.
+/// [`kiln_system::Error::Data`] or an I/O error if an image file cannot be read or decoded.
 pub fn assemble(
     pictures: Vec<Picture>,
     partners: Option<(Vec<Picture>, Mix)>,

@@ -7,13 +7,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kiln_system::{Error, Result, shown};
+
 use super::config::DataConfig;
 use super::dataset::{CHANNELS, DataSplits, ImageSet};
 use super::download::{self, Archive};
 use super::members::Members;
 use super::normalization::Normalization;
 use super::{Progress, pickle};
-use crate::error::{Error, Result, shown};
 
 const SIDE: usize = 32;
 const IMAGE: usize = CHANNELS * SIDE * SIDE;

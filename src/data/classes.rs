@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use kiln_system::{Error, Result};
 use unicode_normalization::UnicodeNormalization;
-
-use crate::error::{Error, Result};
 
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     one == other || one.nfc().eq(other.nfc())

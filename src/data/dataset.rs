@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn_dataset::Dataset;
+use kiln_system::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -15,9 +16,8 @@ use super::framing::Framing;
 use super::normalization::Normalization;
 use super::sample_key::SampleKey;
 use super::samples::{Encoded, Need};
-use crate::error::{Error, Result};
-pub use crate::ops::images::CHANNELS;
-use crate::parallel::Foresight;
+use kiln_engine::parallel::Foresight;
+pub use kiln_ops::images::CHANNELS;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageSet {
@@ -219,7 +219,7 @@ impl ImageSet {
         self.picture(id).shown(None)
     }
 
-    /// Announces which images will be read; see [`Task::foresee`](crate::parallel::Task::foresee).
+    /// Announces which images will be read; see [`Task::foresee`](kiln_engine::parallel::Task::foresee).
     pub fn foresee(&self, needs: impl Iterator<Item = Need> + Send + 'static) -> Option<Foresight> {
         let Pixels::Encoded(first) = &self.pixels else { return None };
         let at = first.at as u32;

@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Limits, Rgb, RgbImage};
+use kiln_engine::parallel::words;
+use kiln_system::file::MIB;
 
 use super::config::Exif;
 use super::{exif, jpeg};
-use crate::file::MIB;
-use crate::parallel::words;
 
 pub(crate) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 

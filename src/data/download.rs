@@ -1,14 +1,14 @@
-//! URLs and checksums of the CIFAR archives, which `crate::fetch` downloads.
+//! URLs and checksums of the CIFAR archives, which `kiln_objects::fetch` downloads.
 //!
 //! The data set's home publishes MD5, which detects damage but not an attack.
 
 use std::path::{Path, PathBuf};
 
+use kiln_objects::fetch::{self, Published};
+use kiln_system::{Result, shown};
 use md5::Md5;
 
 use super::Progress;
-use crate::error::{Result, shown};
-use crate::fetch::{self, Published};
 
 /// The data set's home; the environment variable `KILN_CIFAR_MIRROR` overrides it.
 const HOME: &str = "https://www.cs.toronto.edu/~kriz";

@@ -11,6 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
 use rayon::prelude::*;
 
 use super::Progress;
@@ -22,8 +24,6 @@ use super::index::{Head, Index, Sample, Stamp, modified};
 use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
 use super::shard_files::SPLITS;
 use super::store::{Directory, Store};
-use crate::error::{Error, Result, shown};
-use crate::file;
 
 /// Names listed in a note before it only counts the rest.
 const MOST_NAMES: usize = 3;

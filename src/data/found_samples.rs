@@ -1,9 +1,10 @@
 //! What is found in a part of a data set while its index is made: samples, and images that are left out.
 
+use kiln_system::Result;
+
 use super::config::Corrupt;
 use super::index::{Sample, Stamp};
 use super::samples::damaged;
-use crate::error::Result;
 
 /// Damaged images that a note names before it only counts the rest.
 const MOST_NAMES: usize = 3;

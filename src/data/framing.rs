@@ -8,14 +8,14 @@ use std::ops::Deref;
 use std::path::Path;
 
 use image::{ImageBuffer, Rgb};
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
 
 use super::config::{DataConfig, Decode, Exif};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::jpeg;
 use super::resample::{CropBox, ResizedCrop, resample};
 use super::sample_key::{Purpose, SampleKey};
-use crate::error::{Error, Result, shown};
-use crate::file;
 
 /// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];

@@ -15,6 +15,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kiln_system::file;
+use kiln_system::{Error, Result};
 use memmap2::{Mmap, MmapMut};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -22,8 +24,6 @@ use sha2::{Digest, Sha256};
 use super::config::{Corrupt, DataConfig, Exif};
 use super::decode::LARGEST;
 use super::names;
-use crate::error::{Error, Result};
-use crate::file;
 
 const MAGIC: &[u8; 8] = b"kilnidx2";
 /// Bytes of a sample in the table: offset, file, length, label.

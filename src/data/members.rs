@@ -9,9 +9,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-
-use crate::error::{Error, Result, shown};
-use crate::file::{self, MIB};
+use kiln_system::file::{self, MIB};
+use kiln_system::{Error, Result, shown};
 
 /// Most bytes of an unpacked data set; the largest has 187 million.
 const LIMIT: u64 = 256 * MIB;

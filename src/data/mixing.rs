@@ -4,6 +4,7 @@
 //! The draw depends on its first sample only, so every replica draws the same without communication. The sampler
 //! assigns the partners; the model computes the loss of two labels.
 
+use kiln_ops::images::MixBy;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Beta, Distribution};
@@ -11,7 +12,6 @@ use rand_distr::{Beta, Distribution};
 use super::config::DataConfig;
 use super::rectangle::Rectangle;
 use super::sample_key::{Purpose, SampleKey};
-use crate::ops::images::MixBy;
 
 /// The probabilities and strengths of mixing.
 #[derive(Debug, Clone, Copy, PartialEq)]

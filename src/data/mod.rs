@@ -68,12 +68,13 @@ pub use samples::Need;
 use std::path::Path;
 use std::sync::Arc;
 
+use kiln_objects::{is_url, local};
+use kiln_system::{Error, Result, shown};
+
 use self::folder::Folder;
 use self::pack::Pack;
 use self::samples::Samples;
 use self::shards::Shards;
-use crate::error::{Error, Result, shown};
-use crate::objects::{is_url, local};
 
 /// Progress of loading, which the caller displays.
 #[derive(Debug, Clone, PartialEq, Eq)]

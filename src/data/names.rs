@@ -4,7 +4,7 @@
 //! Layout, little-endian: where each block of names starts behind this table, in four bytes; then of each name how many of
 //! its first bytes are those of the name before (one byte), how many others follow (two bytes), and those.
 
-use crate::error::{Error, Result};
+use kiln_system::{Error, Result};
 
 /// Names of a block, whose first is whole.
 const BLOCK: usize = 16;

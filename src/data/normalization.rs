@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kiln_ops::images::CHANNELS;
 use serde::{Deserialize, Serialize};
-
-use crate::ops::images::CHANNELS;
 
 /// Mean and standard deviation per channel, of pixels scaled to `0..=1`: a pixel `p` becomes `(p / 255 - mean) / std`.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use image::RgbImage;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{FilterType, resize};
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
 use rayon::prelude::*;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -25,8 +27,6 @@ use super::decode::{decode, to_raw};
 use super::index::{Head, Index, Sample, encode};
 use super::sample_key::mix;
 use super::samples::{REPORT_EVERY, Samples, check_side, decoded};
-use crate::error::{Error, Result, shown};
-use crate::file;
 
 /// Quality of new JPEGs, 1 to 100.
 const QUALITY: u8 = 90;

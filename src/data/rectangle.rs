@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ops::images::Area;
+use kiln_ops::images::Area;
 
 /// Rows and columns within an image, in pixels; may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use std::ops::{Deref, Range};
 
 use image::{ImageBuffer, Rgb};
 use kiln_kernels::{LANES, transpose, vectorized};
-
-use crate::ops::images::CHANNELS;
+use kiln_ops::images::CHANNELS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropBox {

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kiln_objects::is_url;
+use kiln_system::Result;
+#[cfg(not(feature = "remote"))]
+use kiln_system::{Error, shown};
+
 use super::config::DataConfig;
 use super::store::{Directory, Store};
-use crate::error::Result;
-#[cfg(not(feature = "remote"))]
-use crate::error::{Error, shown};
-use crate::objects::is_url;
 
 /// The store at `root`: a directory, or the URL of an object store.
 pub(super) fn store(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use kiln_engine::parallel::Foresight;
+use kiln_system::{Error, Result};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
@@ -15,8 +17,6 @@ use super::decode::{LARGEST, decode, has_both_ends};
 use super::framing::Framing;
 use super::index::Index;
 use super::sample_key::SampleKey;
-use crate::error::{Error, Result};
-use crate::parallel::Foresight;
 
 /// Images between two reports of progress.
 pub(super) const REPORT_EVERY: usize = 256;

@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kiln_system::{Error, Result, shown};
+
 use super::Progress;
 use super::braces;
 use super::classes;
@@ -14,7 +16,6 @@ use super::index::{Head, Index, Sample, Stamp, newest};
 use super::root::store;
 use super::samples::in_parallel;
 use super::store::{Directory, Store};
-use crate::error::{Error, Result, shown};
 
 /// The words that name a split; the first of validation's that there are is taken.
 pub(super) const SPLITS: [&[&str]; 3] = [&["train", "training"], &["val", "valid", "validation"], &["test"]];

@@ -8,6 +8,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kiln_system::file::TEXT;
+use kiln_system::{Error, Result, shown};
+
 use super::Progress;
 use super::classes;
 use super::config::{Corrupt, DataConfig};
@@ -18,8 +21,6 @@ use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, ShardFiles, TAR};
 use super::store::{ReadAt, Store};
 use super::tar::{Member, Members};
-use crate::error::{Error, Result, shown};
-use crate::file::TEXT;
 
 /// Files with the names of the classes, one a line.
 const CLASSES: [&str; 2] = ["classes.txt", "classnames.txt"];

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use kiln_system::{Error, Result, shown};
+
 use super::Progress;
 use super::config::{DataConfig, Decode, Exif, Order};
 use super::dataset::{CHANNELS, DataSplits, ImageSet};
@@ -12,7 +14,6 @@ use super::framing::Framing;
 use super::index::Index;
 use super::normalization::Normalization;
 use super::samples::{Encoded, Need, REPORT_EVERY, Samples, decoded, in_parallel};
-use crate::error::{Error, Result, shown};
 
 /// How many images are looked at to see whether a set is one of small images.
 const LOOKS: usize = 16;

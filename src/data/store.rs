@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use kiln_system::file;
+use kiln_system::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use super::index::Stamp;
-use crate::error::{Error, Result};
-use crate::file;
 
 /// Named files, of which any part can be read.
 pub(super) trait Store: Debug + Send + Sync {

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use kiln_system::{Error, Result};
 use rayon::prelude::*;
 
 use super::config::DataConfig;
 use super::dataset::{CHANNELS, DataSplits, ImageSet};
 use super::normalization::Normalization;
 use super::sample_key::{absorb, mix};
-use crate::error::{Error, Result};
 
 /// Height and width of every image, in pixels.
 pub const SIDE: usize = 32;

@@ -13,11 +13,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 
+use kiln_system::{Error, Result};
 use signal_hook::consts::SIGKILL;
 
 use super::exit_policy::Ending;
 use super::output::{Sink, pass_on};
-use crate::error::{Error, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

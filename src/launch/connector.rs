@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use kiln_engine::parallel::engine::Symptom;
+use kiln_engine::parallel::gloo::{Gloo, Interface, LONGEST};
+use kiln_engine::parallel::{StageEngine, World};
 use parking_lot::Mutex;
 
 use super::engine_store::EngineStore;
 use super::rendezvous::membership::Placement;
 use super::rendezvous::{Attempt, Client};
 use super::stage_engines::stage_engines;
-use crate::parallel::engine::Symptom;
-use crate::parallel::gloo::{Gloo, Interface, LONGEST};
-use crate::parallel::{StageEngine, World};
 
 /// How long one connection between two processes may take; for an unreachable host Gloo takes five times as long.
 const CONNECT: Duration = Duration::from_secs(2);

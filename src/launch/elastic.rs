@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use kiln_engine::parallel::{Generation, Processes, Undisturbed, World};
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::status::StateVersion;
-use crate::error::{Error, Result};
-use crate::parallel::{Generation, Processes, Undisturbed, World};
 
 /// What a process of an elastic run does next.
 #[derive(Debug)]

@@ -9,6 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kiln_engine::parallel::Broken;
+use kiln_engine::parallel::engine::{Engine, Judge, Symptom};
+use kiln_engine::parallel::nccl::Transport;
+use kiln_engine::parallel::{Generation, PATIENCE, ParallelConfig, Processes, World};
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address;
@@ -19,11 +24,6 @@ use super::rendezvous::Client;
 use super::rendezvous::membership::{MembershipView, Phase, Placement};
 use super::stage_engines::close_when_over;
 use super::status::StateVersion;
-use crate::error::{Error, Result};
-use crate::parallel::Broken;
-use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::nccl::Transport;
-use crate::parallel::{Generation, PATIENCE, ParallelConfig, Processes, World};
 
 /// The time limit of the last checkpoint. It may be long, since heartbeats detect the loss of the writing process.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kiln_engine::parallel::engine::KeyStore;
+
 use super::rendezvous::Client;
-use crate::parallel::engine::KeyStore;
 
 /// Access to the store for one attempt to connect.
 pub(super) struct EngineStore {

@@ -10,8 +10,9 @@
 
 use std::fmt;
 
+use kiln_system::{Error, Result};
+
 use super::{slurm, tf_config};
-use crate::error::{Error, Result};
 
 /// Derived ports are below 32768, where Linux begins with the ports of outgoing connections.
 const FIRST_PORT: u64 = 20_000;

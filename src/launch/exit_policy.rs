@@ -4,9 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use kiln_system::stop::STOPPING;
 use signal_hook::consts::{SIGKILL, SIGTERM};
-
-use crate::stop::STOPPING;
 
 /// The exit code of a process that ended because it lost another one, which is then the cause.
 const PEER_LOST: u8 = 75;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::parallel::nccl::Transport;
-use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use kiln_engine::parallel::nccl::Transport;
+use kiln_engine::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use kiln_system::Result;
 
 pub trait FixedMembership: Send + Sync {
     /// Which process hosts which replicas.

@@ -9,6 +9,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kiln_engine::parallel::engine::{Engine, Judge};
+use kiln_engine::parallel::gloo::{Gloo, Interface, LONGEST};
+use kiln_engine::parallel::nccl::Transport;
+use kiln_engine::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address::{self, HELD, SECRET};
@@ -19,11 +24,6 @@ use super::machines::Machines;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
 use super::stage_engines::{close_when_over, stage_engines};
-use crate::error::{Error, Result};
-use crate::parallel::engine::{Engine, Judge};
-use crate::parallel::gloo::{Gloo, Interface, LONGEST};
-use crate::parallel::nccl::Transport;
-use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);

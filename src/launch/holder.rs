@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kiln_engine::parallel::ParallelConfig;
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address::{self, HELD};
@@ -13,8 +15,6 @@ use super::rendezvous::membership::{MembershipView, Phase};
 use super::rendezvous::wire::Purpose;
 use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, query};
 use super::status::RunStatus;
-use crate::error::{Error, Result};
-use crate::parallel::ParallelConfig;
 
 /// How long `train rendezvous` still answers after the end of its run.
 const ANSWER_TIME: Duration = Duration::from_millis(500);

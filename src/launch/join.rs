@@ -7,16 +7,17 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use kiln_engine::parallel::ParallelConfig;
+use kiln_engine::parallel::nccl::Transport;
+#[cfg(not(feature = "gloo"))]
+use kiln_system::Error;
+use kiln_system::Result;
+
 use super::elastic::{ElasticMembership, SingleProcess};
 use super::environment::identify;
 use super::fixed::{FixedMembership, alone};
 use super::machines::Machines;
 use super::status::RunStatus;
-#[cfg(not(feature = "gloo"))]
-use crate::error::Error;
-use crate::error::Result;
-use crate::parallel::ParallelConfig;
-use crate::parallel::nccl::Transport;
 
 #[cfg(not(feature = "gloo"))]
 const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
@@ -70,7 +71,7 @@ pub fn launch(
 /// `train secret`: writes a new secret for the processes of a run to `path`.
 ///
 /// # Errors
-/// [`crate::error::Error::Usage`] if `path` exists.
+/// [`kiln_system::Error::Usage`] if `path` exists.
 pub fn create_secret(path: &Path) -> Result<()> {
     over_gloo!(super::rendezvous::create_secret(path))
 }
@@ -78,7 +79,7 @@ pub fn create_secret(path: &Path) -> Result<()> {
 /// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
 ///
 /// # Errors
-/// [`crate::error::Error::PeerLost`] if there is no rendezvous, [`crate::error::Error::Usage`] if it refuses this
+/// [`kiln_system::Error::PeerLost`] if there is no rendezvous, [`kiln_system::Error::Usage`] if it refuses this
 /// process or has no such rank.
 pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
     over_gloo!(super::holder::run_status(parallel, drain))
@@ -88,7 +89,7 @@ pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Run
 /// once processes can connect.
 ///
 /// # Errors
-/// [`crate::error::Error::Usage`] if it cannot listen, or has no secret on a network; [`crate::error::Error::PeerLost`]
+/// [`kiln_system::Error::Usage`] if it cannot listen, or has no secret on a network; [`kiln_system::Error::PeerLost`]
 /// if the run fails.
 pub fn hold_rendezvous(
     bind: SocketAddr,

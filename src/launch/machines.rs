@@ -1,7 +1,8 @@
 //! The machines of a job whose processes `train launch` starts on each of them, as torchrun counts them.
 
+use kiln_system::{Error, Result};
+
 use super::environment::LOOPBACK;
-use crate::error::{Error, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machines {

@@ -23,8 +23,8 @@ pub use super::children::{Event, command};
 use super::exit_policy::{Ending, ExitPolicy};
 use super::machines::Machines;
 use super::output::Sink;
-use crate::error::{Error, Result};
-use crate::stop::heard;
+use kiln_system::stop::heard;
+use kiln_system::{Error, Result};
 
 /// How long processes have to end by themselves after one failed, and again after SIGTERM.
 pub const GRACE: Duration = Duration::from_millis(2500);

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::error::{Error, Result};
+use kiln_system::{Error, Result};
 
 const TEMPLATE: &str = include_str!("../../config/launch/slurm.sbatch");
 /// Directives of the template that a job sets itself.

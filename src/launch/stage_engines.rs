@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use kiln_engine::parallel::engine::{Engine, Symptom};
+use kiln_engine::parallel::gloo::{Gloo, Interface};
+use kiln_engine::parallel::{StageEngine, World};
+
 use super::engine_store::EngineStore;
 use super::rendezvous::Client;
-use crate::parallel::engine::{Engine, Symptom};
-use crate::parallel::gloo::{Gloo, Interface};
-use crate::parallel::{StageEngine, World};
 
 /// An engine for each stage of `world` that several processes host, this one among them; none where models are not cut.
 /// `store` gives the store for keys with a prefix, `connect` limits a connection between two processes.

@@ -4,13 +4,13 @@
 //! Draws on stderr, and nothing if stderr is not a terminal; [`super::console`] prints plain lines.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kiln_system::Result;
 
 use super::line::{Goal, epoch_line, generation_line, step_numbers};
 use super::meter::{ETA_WINDOW, Throughput};
 use super::record::Record;
 use super::sink::Sink;
 use super::terminal::columns;
-use crate::error::Result;
 
 #[derive(Debug)]
 pub struct Bar {

@@ -5,11 +5,12 @@
 
 use std::io::Write;
 
+use kiln_system::Result;
+
 use super::line::{Goal, epoch_line, generation_line, step_line};
 use super::meter::{ETA_WINDOW, Throughput};
 use super::record::{Record, StepRecord};
 use super::sink::Sink;
-use crate::error::Result;
 
 /// Default seconds between two lines.
 const INTERVAL: f64 = 2.0;

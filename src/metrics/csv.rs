@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use ::csv::{ReaderBuilder, StringRecord, Writer, WriterBuilder};
+use kiln_system::Result;
 use serde::Serialize;
 
 use super::journal::Journal;
 use super::record::Record;
 use super::sink::Sink;
-use crate::error::Result;
 
 #[derive(Debug)]
 pub struct Csv {

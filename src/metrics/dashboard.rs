@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use kiln_system::Result;
+use kiln_system::stop::Stop;
 use parking_lot::{Mutex, MutexGuard};
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
@@ -18,8 +20,6 @@ use super::record::Record;
 use super::screen;
 use super::sink::Sink;
 use super::terminal::columns;
-use crate::error::Result;
-use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_millis(100);
 

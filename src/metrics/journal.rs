@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::write_atomic;
-use crate::error::{Error, Result};
+use kiln_engine::checkpoint::write_atomic;
+use kiln_system::{Error, Result};
 
 #[derive(Debug)]
 pub(crate) struct Journal {

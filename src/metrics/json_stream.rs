@@ -3,13 +3,13 @@
 
 use std::io::Write;
 
+use kiln_system::Result;
 use serde::Serialize;
 
 use super::jsonl::json;
 use super::record::Record;
 use super::sink::Sink;
 use super::summary::Summary;
-use crate::error::Result;
 
 #[derive(Serialize)]
 struct End<'a> {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use kiln_system::Result;
+
 use super::chain::Chain;
 use super::journal::Journal;
 use super::record::Record;
 use super::sink::Sink;
-use crate::error::Result;
 
 #[derive(Debug)]
 pub struct Jsonl {

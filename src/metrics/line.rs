@@ -1,8 +1,9 @@
 //! Records as lines of text with fixed columns.
 
+use kiln_system::printable;
+
 use super::meter::format_duration;
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
-use crate::error::printable;
 
 /// The end of a run, which determines the widths of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

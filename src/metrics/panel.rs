@@ -1,5 +1,6 @@
 //! The content of the dashboard: progress, numbers of the last step and epoch, the loss curve, and recent messages.
 
+use kiln_system::stop::Stop;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
@@ -10,7 +11,6 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragr
 use super::line::{Goal, learning_rate, percent, rate};
 use super::meter::{Curve, ETA_WINDOW, Throughput, format_duration};
 use super::record::{EpochRecord, StepRecord};
-use crate::stop::Stop;
 
 const POINTS: usize = 400;
 

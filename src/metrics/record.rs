@@ -5,9 +5,8 @@
 
 use std::path::PathBuf;
 
+use kiln_ops::Traffic;
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::ops::Traffic;
 
 /// The numbers of one optimizer step, over the whole global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

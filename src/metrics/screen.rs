@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, Stdout, Write, stdin, stdout};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use kiln_system::stop::restore_by;
 use parking_lot::Mutex;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -17,7 +18,6 @@ use ratatui::{Frame, Terminal};
 use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
 use super::terminal::fitted;
-use crate::stop::restore_by;
 
 /// How long [`close`] waits for a frame that is being drawn: a terminal may have stopped accepting output.
 const PATIENCE: Duration = Duration::from_millis(500);

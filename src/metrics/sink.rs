@@ -1,12 +1,13 @@
 //! The trait of outputs for records, the only part of this room that the training loop knows.
 
+use kiln_system::Result;
+
 use super::record::Record;
-use crate::error::Result;
 
 /// A consumer of records, called by one thread in the order of the run.
 ///
 /// A terminal sink never fails: a closed pipe must not end a training. A file sink fails with
-/// [`crate::error::Error::Io`].
+/// [`kiln_system::Error::Io`].
 pub trait Sink: Send {
     /// The next record; the first one of a session is its start.
     fn record(&mut self, record: &Record) -> Result<()>;

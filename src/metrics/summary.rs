@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use kiln_system::shown;
 use serde::{Deserialize, Serialize};
 
 use super::line::{count, percent};
 use super::meter::{format_duration, gibibytes};
-use crate::error::shown;
 
 /// The result of a run. Its `Display` is the closing text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,10 @@
 //! The `[model]` section of the configuration, documented for users in `config/default.toml` and checked by the config
 //! room; and the one that a dictionary of weights belongs to.
 
+use kiln_engine::state::StateDict;
+use kiln_ops::Algorithm;
+use kiln_system::{Error, Result};
 use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Result};
-use crate::ops::Algorithm;
-use crate::state::StateDict;
 
 /// The layers before the first residual stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +111,7 @@ pub fn check_blocks(state: &StateDict, origin: &str) -> Result<()> {
 }
 
 /// The stem, depth and width of the ResNet with the weights `state`, and its number of outputs; `origin` names their
-/// source. [`crate::nn::load_state`] checks that every tensor is there.
+/// source. [`kiln_engine::nn::load_state`] checks that every tensor is there.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if the first or the last layer is missing or has another shape.

@@ -2,11 +2,11 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use kiln_engine::nn::{ForwardContext, cross_entropy, ordinals, ranks_of_targets};
+use kiln_engine::parallel::Counts;
+use kiln_ops::MixedBackend;
 
 use super::resnet::ResNet;
-use crate::nn::{ForwardContext, cross_entropy, ordinals, ranks_of_targets};
-use crate::ops::MixedBackend;
-use crate::parallel::Counts;
 
 /// The classes mixed into a batch of images by mixup or CutMix, `[batch]`, and the share of the images' own classes, 0
 /// to 1.

@@ -7,13 +7,13 @@ use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-
-use super::config::{ModelConfig, Stem};
-use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
-use crate::ops::{
+use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, linear};
+use kiln_ops::{
     Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
     max_pool,
 };
+
+use super::config::{ModelConfig, Stem};
 
 /// Two 3x3 convolutions with a residual connection.
 #[derive(Module, Debug)]
@@ -86,7 +86,7 @@ pub struct ResNet<B: Backend> {
 
 impl<B: Backend> ResNet<B> {
     /// The network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`. Its weights are zero: fill them
-    /// with [`crate::nn::initialize`] or [`crate::nn::load_state`].
+    /// with [`kiln_engine::nn::initialize`] or [`kiln_engine::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
         let width = config.width;
         let (conv1, is_pooled) = match config.stem {

@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
+use kiln_engine::nn::{Weights, float_tensors};
 
 use super::config::{ModelConfig, Stem};
-use crate::nn::{Weights, float_tensors};
 
 /// Elements of a network's parameters, without running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::io::{Error as Failure, Result as Outcome};
 use std::time::Duration;
 
 use bytes::Bytes;
+use kiln_system::{Error, Result};
 use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
@@ -16,14 +17,13 @@ use object_store::{Error as Refusal, GetOptions, GetRange, GetResult, ObjectStor
 use ureq::http::Extensions;
 
 use super::connector::{Connector, Most};
-use crate::error::{Error, Result};
 use crate::fetch::{AUTHORITIES, tls};
 
 /// Objects below a prefix.
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) url: String,
-    pub(crate) store: Box<dyn ObjectStore>,
+pub struct Client {
+    pub url: String,
+    pub store: Box<dyn ObjectStore>,
     prefix: Key,
 }
 
@@ -32,7 +32,7 @@ impl Client {
     ///
     /// # Errors
     /// If the URL is not of that form or holds credentials, or the environment does not say how to reach the store.
-    pub(crate) fn open(root: &str, flag: &str, retry_seconds: f64) -> Result<Self> {
+    pub fn open(root: &str, flag: &str, retry_seconds: f64) -> Result<Self> {
         Self::check(root, flag)?;
         let url = format!("{}/", root.trim_end_matches('/'));
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
@@ -65,7 +65,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Usage`].
-    pub(crate) fn check(url: &str, flag: &str) -> Result<()> {
+    pub fn check(url: &str, flag: &str) -> Result<()> {
         if !url.contains(['@', '?', '#']) {
             return Ok(());
         }
@@ -76,12 +76,12 @@ impl Client {
         )))
     }
 
-    pub(crate) fn key(&self, name: &str) -> Key {
+    pub fn key(&self, name: &str) -> Key {
         self.prefix.clone().parts().chain(Key::from(name).parts()).collect()
     }
 
     /// An object, or a part of it, of at most `most` bytes.
-    pub(crate) async fn get(&self, name: &str, range: Option<GetRange>, most: u64) -> object_store::Result<GetResult> {
+    pub async fn get(&self, name: &str, range: Option<GetRange>, most: u64) -> object_store::Result<GetResult> {
         let mut extensions = Extensions::new();
         extensions.insert(Most(most));
         let options = GetOptions { range, extensions, ..GetOptions::default() };
@@ -109,14 +109,14 @@ impl Client {
 
 const RETRY: &str = "try for longer with data.retry_seconds";
 
-pub(crate) fn wait<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
+pub fn wait<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|reason| Refusal::Generic { store: "runtime", source: reason.into() })?;
     runtime.block_on(request)
 }
 
 /// Why a request failed, and what to do.
-pub(crate) fn failure(reason: &Refusal, remedy: &str) -> String {
+pub fn failure(reason: &Refusal, remedy: &str) -> String {
     let why = one_line(reason);
     let private = format!("if it is from an authority of your own, name that one's file in {AUTHORITIES}");
     let remedy = match reason {

@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 /// Who is shown the gradient, during the backward pass.
-pub(crate) struct Watcher<B: Backend>(pub Arc<dyn Fn(FloatTensor<B>) + Send + Sync>);
+pub struct Watcher<B: Backend>(pub Arc<dyn Fn(FloatTensor<B>) + Send + Sync>);
 
 impl<B: Backend> Clone for Watcher<B> {
     fn clone(&self) -> Self {
@@ -41,7 +41,7 @@ impl<B: Backend> Backward<B, 1> for WatchedBackward {
 }
 
 /// `x`, with its gradient shown to `watcher`, if it has one.
-pub(crate) fn watched<B: Backend>(x: FloatTensor<Autodiff<B>>, watcher: Watcher<B>) -> FloatTensor<Autodiff<B>> {
+pub fn watched<B: Backend>(x: FloatTensor<Autodiff<B>>, watcher: Watcher<B>) -> FloatTensor<Autodiff<B>> {
     let same = x.primitive.clone();
     let y = match WatchedBackward.prepare::<NoCheckpointing>([x.node.clone()]).compute_bound().stateful() {
         OpsKind::Tracked(step) => step.finish(watcher, same),

@@ -49,13 +49,13 @@ thread_local! {
 
 /// A span between two steps: what its thread copies meanwhile belongs to none. The replicas of a process are not at the
 /// same place, so that one may be in a step while another saves.
-pub(crate) struct BetweenSteps {
+pub struct BetweenSteps {
     was_in_step: bool,
     _span: EnteredSpan,
 }
 
 impl BetweenSteps {
-    pub(crate) fn enter(span: Span) -> Self {
+    pub fn enter(span: Span) -> Self {
         Self { was_in_step: IN_STEP.replace(false), _span: span.entered() }
     }
 }
@@ -74,7 +74,7 @@ pub fn traffic() -> Traffic {
 }
 
 /// A span in which the host waits for `count` values of a device.
-pub(crate) fn reading(count: usize, dtype: DType) -> EnteredSpan {
+pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
     add(&READS, 1);
     info_span!("copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
 }

@@ -8,12 +8,12 @@ use super::host::HostOps;
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
-pub(crate) fn upload<B: HostOps>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
+pub fn upload<B: HostOps>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
     tensor(B::from_host(values, device))
 }
 
 /// The values of all tensors, one after the other, in the memory of an empty vector.
-pub(crate) fn download<B: HostOps>(mut values: Vec<f32>, mut tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
+pub fn download<B: HostOps>(mut values: Vec<f32>, mut tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     if tensors.len() > 1 && !B::is_processor() {
         tensors = vec![Tensor::cat(tensors, 0)];
     }
@@ -24,7 +24,7 @@ pub(crate) fn download<B: HostOps>(mut values: Vec<f32>, mut tensors: Vec<Tensor
     values
 }
 
-pub(crate) fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f32>> {
+pub fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f32>> {
     if B::is_processor() {
         return tensors.into_iter().map(|tensor| download(Vec::new(), vec![tensor])).collect();
     }
@@ -36,7 +36,7 @@ pub(crate) fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f
 }
 
 /// Lets `act` read the values of a vector, copied to the host if they are not in its memory.
-pub(crate) fn with_values<B: HostOps, R>(vector: Tensor<B::Below, 1>, act: impl FnOnce(&[f32]) -> R) -> R {
+pub fn with_values<B: HostOps, R>(vector: Tensor<B::Below, 1>, act: impl FnOnce(&[f32]) -> R) -> R {
     let mut vector = primitive(vector);
     if let Some(values) = B::values_mut(&mut vector) {
         return act(values);
@@ -48,7 +48,7 @@ pub(crate) fn with_values<B: HostOps, R>(vector: Tensor<B::Below, 1>, act: impl 
 }
 
 /// A vector of these values.
-pub(crate) fn from_values<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
+pub fn from_values<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
     let length = values.len();
     let _copy = writing(length, DType::F32);
     Tensor::from_data(TensorData::new(values, [length]), device)

@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 
 pub use run::Run;
 
-use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::{Error, Result, shown};
+use kiln_engine::checkpoint::{check_writable, write_atomic};
+use kiln_system::{Error, Result, shown};
 
 /// Where the report of several runs is written if the user names no file.
 const COMPARISON: &str = "report";

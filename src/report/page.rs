@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kiln_system::shown;
+
 use super::chart::Figure;
 use super::markup::{self, escape, folded, section};
 use super::pipeline::Pipeline;
@@ -9,7 +11,6 @@ use super::run::Run;
 use super::table::{Cell, Table};
 use super::timeline::timeline;
 use super::{classes, curves, palette, results, svg};
-use crate::error::shown;
 
 const STYLE: &str = include_str!("style.css");
 /// No scripts and no network access, whatever a run's files contain.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use kiln_system::file::{self, GIB, MIB, TEXT};
+use kiln_system::{Error, Result, shown};
 use memmap2::Mmap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,8 +17,6 @@ use super::evaluation::{DIRECTORY, Evaluation};
 use super::phases::{self, Phase};
 use super::pipeline::Pipeline;
 use super::trace::Trace;
-use crate::error::{Error, Result, shown};
-use crate::file::{self, GIB, MIB, TEXT};
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
 
 /// The files that are read, with the most bytes of each.

@@ -10,10 +10,10 @@ pub mod scaling;
 
 use std::path::Path;
 
+use kiln_engine::checkpoint::{check_writable, write_atomic};
+use kiln_system::{Error, Result};
 use serde::Serialize;
 
-use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::{Error, Result};
 use crate::metrics::csv;
 use crate::report::chart::{Chart, Figure};
 use crate::report::svg;

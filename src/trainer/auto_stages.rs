@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use kiln_engine::parallel::{HostBackend, Plan, Timing, World, time_copy, time_units};
+use kiln_system::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::Prepared;
 use super::resources::{memory_of_machine, units};
 use super::terminal::say;
 use crate::config::Config;
-use crate::error::{Error, Result};
 use crate::launch::FixedMembership;
 use crate::metrics::Card;
 use crate::metrics::line::count;
 use crate::model::ResNet;
-use crate::parallel::{HostBackend, Plan, Timing, World, time_copy, time_units};
 use crate::study::planning::{Experiment, Measured, Planning, Room, text};
 use crate::study::rate;
 

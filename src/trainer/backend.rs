@@ -1,8 +1,9 @@
 //! Chooses the backend at run time: the only place where the generic program is instantiated.
 
+use kiln_engine::parallel::{BackendKind, HostBackend};
+use kiln_system::{Error, Result};
+
 use crate::config::{Request, sketch};
-use crate::error::{Error, Result};
-use crate::parallel::{BackendKind, HostBackend};
 
 /// A program that is generic over the backend.
 pub(super) trait Program {
@@ -48,7 +49,7 @@ pub fn prepare_process(request: &Request) {
     let asked = sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend);
     if chosen(asked) == Some(BackendKind::Tch) {
         #[cfg(all(feature = "tch", target_os = "linux"))]
-        crate::ops::bound_spinning();
+        kiln_ops::bound_spinning();
     }
 }
 

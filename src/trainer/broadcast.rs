@@ -5,15 +5,15 @@
 
 use std::path::PathBuf;
 
+use kiln_engine::checkpoint::Loaded;
+use kiln_engine::parallel::Processes;
+use kiln_engine::parallel::{Key, Operation};
+use kiln_system::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::origin::{self, Origin};
 use super::terminal::warn;
-use crate::checkpoint::Loaded;
 use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::parallel::Processes;
-use crate::parallel::{Key, Operation};
 
 /// The origin of the run: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {

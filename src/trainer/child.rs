@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
 use crate::launch::exit_policy::ExitPolicy;
 use crate::launch::output::Sink;
 use crate::launch::processes::{Event, GRACE, command, listen, supervise};

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
+use kiln_engine::nn::{HEAD, cross_entropy};
+use kiln_engine::parallel::{
+    Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
+};
+use kiln_ops::{HostOps, tensor};
+use kiln_system::{Error, Result};
 
 use crate::config::Config;
 use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble};
-use crate::error::{Error, Result};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
-use crate::nn::{HEAD, cross_entropy};
-use crate::ops::{HostOps, tensor};
-use crate::parallel::{
-    Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
-};
 
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]

@@ -7,6 +7,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
+use kiln_engine::checkpoint::Lock;
+use kiln_engine::nn::state_dict;
+use kiln_engine::parallel::{
+    Assignment, GenerationReport, Held, HostBackend, Membership, Observer, Plan, StartingPoint, TrainingState,
+};
+use kiln_engine::state::sha256;
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::end::{nothing_left, summarize_complete};
@@ -17,15 +24,8 @@ use super::session::Session;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
-use crate::checkpoint::Lock;
-use crate::error::{Error, Result};
 use crate::launch::{self, ActiveGeneration, ElasticMembership, FixedMembership, Next, StateVersion};
 use crate::model::ResNet;
-use crate::nn::state_dict;
-use crate::parallel::{
-    Assignment, GenerationReport, Held, HostBackend, Membership, Observer, Plan, StartingPoint, TrainingState,
-};
-use crate::state::sha256;
 
 /// Prints the overview of the run in a directory.
 type Introduce = Box<dyn Fn(&Prepared, Option<&Path>) + Send + Sync>;

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::io::stdout;
 use std::path::Path;
 
+use kiln_engine::checkpoint::write_atomic;
+use kiln_engine::parallel::{BackendKind, Plan, Position};
+use kiln_system::stop::Reason;
+use kiln_system::{Result, shown};
 use serde_json::Value;
 
 use super::backend::{devices, name};
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
-use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
-use crate::error::{Result, shown};
 use crate::metrics::{JsonStream, Summary, environment, peak_memory};
-use crate::parallel::{BackendKind, Plan, Position};
 use crate::report::Run;
 use crate::report::results::Numbers;
-use crate::stop::Reason;
 
 const FILE: &str = "summary.json";
 

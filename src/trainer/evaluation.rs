@@ -5,14 +5,14 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use kiln_engine::checkpoint::write_atomic;
+use kiln_engine::parallel::Counts;
+use kiln_system::{Error, Result};
 
 use super::pictures::picture;
-use crate::checkpoint::write_atomic;
 use crate::data::ImageSet;
-use crate::error::{Error, Result};
 use crate::metrics::csv;
 use crate::model::{Hits, Prediction};
-use crate::parallel::Counts;
 use crate::report::evaluation::{Evaluation, Pair, Sample};
 use crate::report::{matrix, svg};
 

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
+use kiln_engine::checkpoint::{self, Resume};
+use kiln_engine::nn::{load_state, state_dict};
+use kiln_engine::parallel::HostBackend;
+use kiln_objects::is_url;
+use kiln_system::{Error, Result, shown};
 
 use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
 use super::prepare::{Prepared, blank_model};
-use crate::checkpoint::{self, Resume};
 use crate::config::Config;
 use crate::data::Progress;
-use crate::error::{Error, Result, shown};
 use crate::model::{Architecture, ParameterCount, ResNet, count_parameters};
-use crate::nn::{load_state, state_dict};
-use crate::objects::is_url;
-use crate::parallel::HostBackend;
 use crate::weights::{self, Stated, torchvision};
 
 /// The name for torchvision's weights.

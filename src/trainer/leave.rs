@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use kiln_engine::checkpoint::{Store, write_atomic};
+use kiln_engine::parallel::TrainingState;
+use kiln_system::stop::Reason;
+use kiln_system::{Result, shown};
 use parking_lot::Mutex;
 
 use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
-use crate::checkpoint::{Store, write_atomic};
 use crate::config::ProgressKind;
-use crate::error::{Result, shown};
-use crate::parallel::TrainingState;
-use crate::stop::Reason;
 
 #[derive(Debug, Default)]
 pub(super) struct Leave {

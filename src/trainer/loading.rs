@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln_system::{Result, printable};
 use parking_lot::Mutex;
 
 use super::terminal::say;
 use crate::config::{Config, ProgressKind};
 use crate::data::{self, DataSplits, Progress};
-use crate::error::{Result, printable};
 use crate::metrics::meter::ETA_WINDOW;
 use crate::metrics::{Throughput, format_duration};
 

@@ -4,18 +4,18 @@ use std::io::stdout;
 use std::path::Path;
 use std::sync::Arc;
 
+use kiln_engine::checkpoint::Store;
+use kiln_engine::parallel::Plan;
+use kiln_system::Result;
 use parking_lot::Mutex;
 
 use super::backend::devices;
 use super::step_log::StepLog;
-use crate::checkpoint::Store;
 use crate::config::{Config, ProgressKind};
-use crate::error::Result;
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
 use crate::metrics::terminal::columns;
 use crate::metrics::{Bar, Console, Csv, Goal, JsonStream, Jsonl, Record, Sink, StartRecord, TensorBoard};
-use crate::parallel::Plan;
 
 /// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

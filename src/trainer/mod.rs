@@ -17,7 +17,6 @@ mod elastic;
 mod end;
 mod evaluation;
 mod initial;
-pub mod learner;
 mod leave;
 mod loading;
 mod logs;
@@ -35,7 +34,6 @@ mod resources;
 mod results;
 mod resume;
 mod run;
-mod saved;
 mod session;
 mod snapshot;
 mod step_log;
@@ -49,7 +47,6 @@ pub use commands::{
 };
 pub use pretrained::completed;
 pub use run::train;
-pub use saved::{Checkpoints, Resumed, resumed};
 pub use terminal::{say, warn};
 
-pub use crate::checkpoint::Which;
+pub use kiln_engine::checkpoint::Which;

@@ -2,30 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use kiln_engine::checkpoint::{self, Store, Which, run_dir};
+use kiln_engine::saved::tensors_and_metadata;
+use kiln_engine::state::{Metadata, StateDict};
+use kiln_objects::is_url;
+use kiln_system::{Error, Result, shown};
 
 use super::resume::saved;
-use super::saved::tensors_and_metadata;
 use super::terminal::warn;
-use crate::checkpoint::{self, Store, Which, run_dir};
 use crate::config::{Config, Saved};
 use crate::data::{Exif, Normalization};
-use crate::error::{Error, Result, shown};
 use crate::model::{ModelConfig, Stem, check_blocks, recognize};
-use crate::objects::is_url;
-use crate::state::{Metadata, StateDict};
 use crate::weights::{self, Description, Format, Stated, list};
-
-impl ValueEnum for Which {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Best, Self::Latest]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()))
-    }
-}
 
 pub(super) struct ModelFile {
     pub(super) tensors: StateDict,

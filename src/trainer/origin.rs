@@ -5,15 +5,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::requeue;
-use super::resume::saved;
-use crate::checkpoint::{
+use kiln_engine::checkpoint::{
     self, CheckpointConfig, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, newest, run_dir,
 };
+use kiln_objects::is_url;
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
+
+use super::requeue;
+use super::resume::saved;
 use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, removed, sketch};
-use crate::error::{Error, Result, shown};
-use crate::file;
-use crate::objects::is_url;
 
 pub(super) const RUNS: &str = "runs";
 

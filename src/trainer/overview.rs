@@ -3,18 +3,19 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use kiln_engine::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
+use kiln_engine::parallel::{BackendKind, HostBackend, StrategyKind, World};
+use kiln_ops::{Algorithm, PrecisionKind};
+use kiln_system::{printable, shown};
+
 use super::backend;
 use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
 use crate::data::{DataConfig, Source, synthetic};
-use crate::error::{printable, shown};
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
-use crate::ops::{Algorithm, PrecisionKind};
-use crate::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
-use crate::parallel::{BackendKind, HostBackend, StrategyKind, World};
 
 pub(super) fn overview<B: HostBackend>(
     config: &Config,

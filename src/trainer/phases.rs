@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kiln_engine::checkpoint::write_atomic;
+use kiln_system::{Result, shown};
 use tracing::subscriber::set_global_default;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
-use crate::checkpoint::write_atomic;
-use crate::error::{Result, shown};
 use crate::metrics::{Profiler, warnings};
 
 pub(super) fn listen(profile: bool) -> Option<Profiler> {

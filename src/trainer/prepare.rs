@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use kiln_engine::checkpoint::{Interval, Resume};
+use kiln_engine::nn::{freeze, initialize};
+use kiln_engine::optim::Schedule;
+use kiln_engine::parallel::nccl::Transport;
+use kiln_engine::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
+use kiln_objects::is_url;
+use kiln_system::stop::Stop;
+use kiln_system::{Error, Result, shown};
 
 use super::classification::Classification;
 use super::terminal::warn;
-use crate::checkpoint::{Interval, Resume};
 use crate::config::Config;
 use crate::data::{self, DataConfig, DataSplits};
-use crate::error::{Error, Result, shown};
 use crate::launch::FixedMembership;
 use crate::model::ResNet;
-use crate::nn::{freeze, initialize};
-use crate::objects::is_url;
-use crate::optim::Schedule;
-use crate::parallel::nccl::Transport;
-use crate::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
-use crate::stop::Stop;
 
 #[derive(Clone)]
 pub(super) struct Prepared {

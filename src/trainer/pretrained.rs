@@ -3,20 +3,21 @@
 
 use std::path::Path;
 
+use kiln_system::{Result, shown};
+
 use super::initial::TORCHVISION;
 use super::model_file::{chosen, unchecked, usual};
 use super::origin::with_saved;
 use crate::config::{Request, Saved, sketch};
 use crate::data::NormalizationKind;
-use crate::error::{Result, shown};
 use crate::model::{Architecture, Stem, recognize};
 use crate::weights::Description;
 
 /// Adds to `request` what is known of the run that it continues, or of the weights that it begins with.
 ///
 /// # Errors
-/// [`Error::Checkpoint`](crate::error::Error::Checkpoint) if a named checkpoint is damaged,
-/// [`Error::Usage`](crate::error::Error::Usage) if `--resume auto` has no directory.
+/// [`Error::Checkpoint`](kiln_system::Error::Checkpoint) if a named checkpoint is damaged,
+/// [`Error::Usage`](kiln_system::Error::Usage) if `--resume auto` has no directory.
 pub fn completed(request: Request) -> Result<Request> {
     with_saved(request).map(with_weights)
 }

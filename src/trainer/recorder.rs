@@ -3,6 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kiln_engine::checkpoint::{Keep, run_dir, write_atomic};
+use kiln_engine::parallel::{
+    EpochReport, GenerationReport, Observer, Plan, Position, Probe, Split, StepReport, TrainingState, Write, fetch,
+};
+use kiln_ops::Traffic;
+use kiln_system::Result;
+use kiln_system::stop::writing;
 use parking_lot::Mutex;
 
 use super::classification::Classification;
@@ -14,16 +21,9 @@ use super::step_log::Samples;
 use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
-use crate::checkpoint::{Keep, run_dir, write_atomic};
-use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Record, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
-use crate::ops::Traffic;
-use crate::parallel::{
-    EpochReport, GenerationReport, Observer, Plan, Position, Probe, Split, StepReport, TrainingState, Write, fetch,
-};
-use crate::stop::writing;
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;

@@ -9,17 +9,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use kiln_engine::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
+use kiln_engine::parallel::{Key, Processes, TrainingState};
+use kiln_system::{Error, Result, shown};
+
 use super::broadcast::{KEY, decided, encode, receive};
 use super::elastic::{Elastic, LocalState};
 use super::origin::{self, Origin};
 use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::warn;
-use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use crate::config::Config;
-use crate::error::{Error, Result, shown};
 use crate::launch::{ActiveGeneration, StateVersion};
-use crate::parallel::{Key, Processes, TrainingState};
 
 /// The number of the first part of a state in the keys of what is sent.
 const FIRST_PART: usize = 2;

@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use kiln_engine::checkpoint::Resume;
+use kiln_system::{Error, Result};
+
 use super::terminal::say;
-use crate::checkpoint::Resume;
 use crate::config::Config;
-use crate::error::{Error, Result};
 
 const JOB: &str = "SLURM_JOB_ID";
 

@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use burn::backend::Autodiff;
+use kiln_engine::nn::{float_tensors, is_frozen};
+use kiln_engine::optim::{OptimConfig, OptimizerKind};
+use kiln_engine::parallel::{HostBackend, Task, unit_of};
+use kiln_ops::PrecisionKind;
 use rustix::fs::statvfs;
 use sysinfo::System;
 
@@ -10,10 +14,6 @@ use super::prepare::Prepared;
 use crate::config::Config;
 use crate::config::flag::setting;
 use crate::model::{ParameterCount, ResNet, activation_elements};
-use crate::nn::{float_tensors, is_frozen};
-use crate::ops::PrecisionKind;
-use crate::optim::{OptimConfig, OptimizerKind};
-use crate::parallel::{HostBackend, Task, unit_of};
 use crate::study::planning::Unit;
 
 const FLOAT: usize = 4;

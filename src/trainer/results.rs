@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use kiln_engine::checkpoint::write_atomic;
+use kiln_system::{Result, shown};
+
 use super::terminal::{say, warn};
-use crate::checkpoint::write_atomic;
 use crate::config::grid::Point;
-use crate::error::{Result, shown};
 use crate::metrics::{csv, format_duration};
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};

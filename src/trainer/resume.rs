@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use kiln_engine::checkpoint::{Loaded, RunState, differences};
+use kiln_engine::optim::Schedule;
+use kiln_engine::parallel::{Plan, TrainingState};
+use kiln_engine::saved::{document, position, run_state_of, state as state_in};
+use kiln_system::{Error, Result, shown};
+
 use super::prepare::Prepared;
-use super::saved::{document, position, run_state_of, state as state_in};
-use crate::checkpoint::{Loaded, RunState, differences};
 use crate::config::{Config, Saved, removed};
-use crate::error::{Error, Result, shown};
-use crate::optim::Schedule;
-use crate::parallel::{Plan, TrainingState};
 
 /// The keys that must not change between the sessions of a run: it would be another experiment. Where the images are
 /// stored is not among them; the fingerprint says that they are the same.

@@ -3,6 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
+use kiln_engine::checkpoint::{Loaded, write_atomic};
+use kiln_engine::nn::state_dict;
+use kiln_engine::parallel::nccl::{Transport, name_interface};
+use kiln_engine::parallel::{BackendKind, HostBackend, StartingPoint};
+use kiln_engine::state::sha256;
+use kiln_ops::PrecisionKind;
+use kiln_system::stop::{Heard, Stop};
+use kiln_system::{Error, Result, shown};
 
 use super::backend::{Program, dispatch};
 use super::end::{nothing_left, summarize_complete};
@@ -18,18 +26,10 @@ use super::session::Session;
 use super::snapshot::check_copy;
 use super::terminal::{display, say, warn};
 use super::{auto_stages, broadcast, elastic, requeue};
-use crate::checkpoint::{Loaded, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
-use crate::error::{Error, Result, shown};
 use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
 use crate::model::ResNet;
-use crate::nn::state_dict;
-use crate::ops::PrecisionKind;
-use crate::parallel::nccl::{Transport, name_interface};
-use crate::parallel::{BackendKind, HostBackend, StartingPoint};
-use crate::state::sha256;
-use crate::stop::{Heard, Stop};
 
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use kiln_engine::parallel::{DataParallel, HostBackend, StartingPoint};
+use kiln_system::Result;
+use kiln_system::stop::Reason;
 use parking_lot::Mutex;
 
 use super::classification::Classification;
 use super::clock::Clock;
 use super::end::finish;
-use super::learner;
 use super::leave::Leave;
 use super::logs::Logs;
 use super::phases::report;
@@ -18,12 +20,9 @@ use super::requeue;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use crate::config::{Config, ProgressKind};
-use crate::error::Result;
 use crate::launch::FixedMembership;
 use crate::metrics::Profiler;
 use crate::model::ResNet;
-use crate::parallel::{DataParallel, HostBackend, StartingPoint};
-use crate::stop::Reason;
 
 pub(super) struct Session {
     pub(super) prepared: Prepared,
@@ -72,7 +71,7 @@ impl Session {
         leave: Option<&Leave>,
     ) -> Result<u8> {
         let Snapshots { config, clock, copies, .. } = &self.snapshots;
-        let trained = learner::train(model, strategy).and_then(|()| membership.complete());
+        let trained = kiln_engine::train(model, strategy).and_then(|()| membership.complete());
         let copied = copies.as_ref().map_or(Ok(()), |copies| copies.finish());
         trained?;
         let (totals, directory, seconds) = (self.totals.lock().clone(), clock.directory(), clock.seconds());

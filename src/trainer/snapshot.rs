@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kiln_engine::checkpoint::{Content, Copies, Snapshot, check_writable, create_atomic, write_atomic};
+use kiln_engine::parallel::TrainingState;
+use kiln_engine::saved::{Identity, snapshot};
+use kiln_system::{Error, Result};
+
 use super::clock::Clock;
 use super::prepare::Prepared;
-use super::saved::{Identity, snapshot};
 use super::terminal::warn;
-use crate::checkpoint::{Content, Copies, Snapshot, check_writable, create_atomic, write_atomic};
 use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::parallel::TrainingState;
 use crate::weights::{Description, Format};
 
 #[derive(Debug, Clone)]

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use kiln_engine::parallel::StepReport;
+use kiln_system::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::metrics::journal::Journal;
-use crate::parallel::StepReport;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Samples<'a> {

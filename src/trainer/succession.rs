@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use kiln_engine::parallel::{GenerationReport, Position, StepReport};
+use kiln_system::Result;
+
 use super::logs::{LogPosition, Logs};
 use super::step_log::Samples;
 use crate::config::ProgressKind;
-use crate::error::Result;
 use crate::launch::ElasticMembership;
 use crate::metrics::{EpochRecord, Record, StepRecord};
-use crate::parallel::{GenerationReport, Position, StepReport};
 
 /// How many reports are kept: more than may wait in the coordinator's channel.
 const RECENT: usize = 64;

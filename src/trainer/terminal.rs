@@ -2,8 +2,9 @@
 
 use std::io::{Write, stderr, stdout};
 
+use kiln_system::{Error, Result, printable};
+
 use crate::config::ProgressKind;
-use crate::error::{Error, Result, printable};
 use crate::metrics::{screen, terminal};
 
 const HAS_DASHBOARD: bool = cfg!(feature = "tui");

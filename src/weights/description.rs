@@ -2,11 +2,11 @@
 //! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
 use clap::{Args, ValueEnum};
+use kiln_engine::state::Metadata;
 use serde_json::{Value, json};
 
 use super::quoted;
 use crate::data::{Exif, Normalization};
-use crate::state::Metadata;
 
 const CLASSES: &str = "classes";
 const MEAN: &str = "mean";

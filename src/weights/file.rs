@@ -3,10 +3,9 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use kiln_system::file::{self, GIB};
+use kiln_system::{Error, Result, shown};
 use memmap2::Mmap;
-
-use crate::error::{Error, Result, shown};
-use crate::file::{self, GIB};
 
 /// Most bytes of a file, enough for weights with an optimizer's state.
 const LIMIT: u64 = 4 * GIB;

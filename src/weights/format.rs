@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use clap::ValueEnum;
+use kiln_engine::state::{StateDict, to_safetensors};
+use kiln_system::Result;
 
 use super::{Description, onnx, to_pth};
-use crate::error::Result;
-use crate::state::{StateDict, to_safetensors};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {

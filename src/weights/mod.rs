@@ -29,8 +29,8 @@ pub use format::Format;
 pub use to_pth::to_pth;
 pub use transplant::{Report, transplant};
 
-use crate::error::{Error, Result, shown};
-use crate::state::{self, HostTensor, Metadata, StateDict};
+use kiln_engine::state::{self, HostTensor, Metadata, StateDict};
+use kiln_system::{Error, Result, shown};
 
 /// Most names in a message.
 const MOST_NAMES: usize = 3;

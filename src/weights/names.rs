@@ -1,9 +1,10 @@
 //! Brings the tensors of others under torchvision's names: removes what wrappers put before every name, and adds the counts of
 //! batches that old files lack.
 
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_system::{Error, Result};
+
 use super::{list, quoted};
-use crate::error::{Error, Result};
-use crate::state::{HostTensor, StateDict};
 
 /// The end of a name that every ResNet has once. What is before it is the prefix of the network: of DDP (`module.`),
 /// `torch.compile` (`_orig_mod.`), Lightning (`model.`), or of a part of a larger model.

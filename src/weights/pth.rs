@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kiln_engine::state::{self, Metadata, StateDict};
+use kiln_system::{Error, Result, shown};
+
 use super::description::{KEYS, text};
 use super::pickle::Pickle;
 use super::value::{Id, Value};
 use super::view::{Storage, View};
 use super::zip::Archive;
 use super::{few, quoted};
-use crate::error::{Error, Result, shown};
-use crate::state::{self, Metadata, StateDict};
 
 /// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
 const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";

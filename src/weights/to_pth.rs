@@ -4,12 +4,12 @@
 //! opcodes of Python's `pickletools`; `zip` writes the archive. The description is an attribute of the dictionary, beside
 //! its tensors: `load_state_dict` accepts the dictionary as it is, and `torch.save` keeps the attribute.
 
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_system::{Error, Result};
 use serde_json::{Value, json};
 
 use super::pth::ATTRIBUTE;
 use super::{Description, zip};
-use crate::error::{Error, Result};
-use crate::state::{HostTensor, StateDict};
 
 /// The dictionary as a `.pth` file, sorted by name, with the description as its attribute `kiln`; the same arguments always
 /// give the same bytes.

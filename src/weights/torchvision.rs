@@ -1,14 +1,13 @@
 //! The published weights of torchvision's ResNet-18 and 34 (`IMAGENET1K_V1`), cached in PyTorch's directory.
 //!
-//! The name of a published file ends with the first digits of its SHA-256. `crate::fetch` downloads, `pth` reads.
+//! The name of a published file ends with the first digits of its SHA-256. `kiln_objects::fetch` downloads, `pth` reads.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use kiln_objects::fetch::{self, Published};
+use kiln_system::{Error, Result, shown};
 use sha2::Sha256;
-
-use crate::error::{Error, Result, shown};
-use crate::fetch::{self, Published};
 
 /// ResNet-18, 46.8 MB, a head of 1000 classes.
 pub const RESNET18: &str = "resnet18-f37072fd.pth";

@@ -1,8 +1,9 @@
 //! Loads weights of another training into a model's state: compares shapes, and leaves out a head for other classes.
 
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_system::{Error, Result};
+
 use super::list;
-use crate::error::{Error, Result};
-use crate::state::{HostTensor, StateDict};
 
 /// The tensors that were not loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, Throughput, criterion_group};
-use kiln::ops::{Epilogue, batch_norm};
+use kiln_ops::{Epilogue, batch_norm};
 
 type Home = Autodiff<Flex>;
 

@@ -1,7 +1,7 @@
 //! A checkpoint of ResNet-18's size, written so that a loss of power cannot halve it, and read with its checksums.
 
 use criterion::{Criterion, Throughput, criterion_group};
-use kiln::checkpoint::{Keep, Snapshot, Store, Which};
+use kiln_engine::checkpoint::{Keep, Snapshot, Store, Which};
 use tempfile::tempdir;
 
 /// Weights and momentum of ResNet-18.

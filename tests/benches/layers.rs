@@ -11,7 +11,7 @@ use std::time::Instant;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 use burn_flex::Flex;
-use kiln::ops::{Algorithm, ConvOps, Sliding};
+use kiln_ops::{Algorithm, ConvOps, Sliding};
 
 /// That of `train`.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::data::{Augment, DataConfig, assemble};
-use kiln::parallel::{Loader, Shard, fetch};
+use kiln_engine::parallel::{Loader, Shard, fetch};
 
 const IMAGES: usize = 10_240;
 const BATCH: usize = 128;

@@ -10,8 +10,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, TensorSet, flat, flat_gradients, initialize, with_flat};
-use kiln::optim::{OptimConfig, Optimizer, Parameter};
+use kiln_engine::nn::{ForwardContext, TensorSet, flat, flat_gradients, initialize, with_flat};
+use kiln_engine::optim::{OptimConfig, Optimizer, Parameter};
 
 type Home = Autodiff<Flex>;
 

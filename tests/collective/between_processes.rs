@@ -1,6 +1,6 @@
 //! The promises of replicas that are spread over processes, which are threads here.
 
-use kiln::parallel::World;
+use kiln_engine::parallel::World;
 
 use super::*;
 use crate::engines::connected;

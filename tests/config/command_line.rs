@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
-use kiln::checkpoint::Resume;
 use kiln::cli::{Cli, Command, Run};
 use kiln::config::flag::{self, Takes};
 use kiln::config::schema::Schema;
-
-use crate::command::{Workplace, succeeded};
+use kiln_engine::checkpoint::Resume;
 
 use super::{complaint, config, refusals, request, resolve};
+use crate::command::{Workplace, succeeded};
 
 #[test]
 fn every_flag_stands_for_a_key_and_the_help_explains_it() {

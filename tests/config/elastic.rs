@@ -1,6 +1,6 @@
 //! `--elastic` as it is read, and what it goes with.
 
-use kiln::parallel::{Elastic, StrategyKind};
+use kiln_engine::parallel::{Elastic, StrategyKind};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kiln::optim::Schedule;
+use kiln_engine::optim::Schedule;
 
 use super::coming_from::{PYTORCH, SAME, TIMM};
 use super::config;

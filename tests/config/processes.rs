@@ -2,7 +2,7 @@
 
 use kiln::cli::Run;
 use kiln::config::removed;
-use kiln::parallel::ParallelConfig;
+use kiln_engine::parallel::ParallelConfig;
 
 use super::*;
 

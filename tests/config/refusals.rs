@@ -2,7 +2,7 @@
 
 use kiln::config::schema::Schema;
 use kiln::config::{Request, resolve};
-use kiln::error::Error;
+use kiln_system::Error;
 use proptest::prelude::*;
 
 use super::{complaint, complaints, config, refusals, request, write};

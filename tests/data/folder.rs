@@ -8,7 +8,7 @@ use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
 use kiln::data::{Augment, Corrupt, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
-use kiln::parallel::Shard;
+use kiln_engine::parallel::Shard;
 use sha2::{Digest, Sha256};
 use tempfile::{TempDir, tempdir};
 

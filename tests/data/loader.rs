@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::data::{Augment, DataConfig, HostBatch, ImageSet};
-use kiln::parallel::{Loader, Shard};
+use kiln_engine::parallel::{Loader, Shard};
 
 use super::assemble;
 
@@ -83,7 +83,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
 #[test]
 fn a_panic_of_the_thread_reaches_the_consumer() {
     let outcome = std::panic::catch_unwind(|| {
-        let broken = |()| -> kiln::error::Result<()> { panic!("a thread ends") };
+        let broken = |()| -> kiln_system::Result<()> { panic!("a thread ends") };
         Loader::new(std::iter::once(()), broken, 2).expect("a thread").next()
     });
     assert!(outcome.is_err(), "what ends a thread must not end the run as if it were over");
@@ -91,7 +91,7 @@ fn a_panic_of_the_thread_reaches_the_consumer() {
 
 #[test]
 fn a_sample_that_there_is_not_is_named() {
-    let error = kiln::parallel::fetch(images().as_ref(), &[3, 40]).expect_err("forty images").to_string();
+    let error = kiln_engine::parallel::fetch(images().as_ref(), &[3, 40]).expect_err("forty images").to_string();
     super::assert_names(&error, &["no sample 40", "40 of the data set"]);
 }
 

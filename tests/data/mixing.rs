@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kiln::data::mixing::patch;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
-use kiln::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
+use kiln_engine::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, repository};
 

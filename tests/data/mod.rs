@@ -25,10 +25,10 @@ mod synthetic;
 use std::path::{Path, PathBuf};
 
 use kiln::data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
-use kiln::parallel::{Shard, fetch};
+use kiln_engine::parallel::{Shard, fetch};
 
 /// Loads without watching the progress.
-fn load(config: &DataConfig) -> kiln::error::Result<DataSplits> {
+fn load(config: &DataConfig) -> kiln_system::Result<DataSplits> {
     kiln::data::load(config, &|_| {})
 }
 
@@ -39,7 +39,7 @@ fn assemble(
     seed: u64,
     shard: &Shard,
     mix: Option<Mix>,
-) -> kiln::error::Result<HostBatch> {
+) -> kiln_system::Result<HostBatch> {
     let partners = mix.map(|mix| (fetch(images, &shard.partners).unwrap(), mix));
     kiln::data::assemble(fetch(images, &shard.ids).unwrap(), partners, augment, seed, shard)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::data::{Augment, DataConfig, Purpose, SampleKey};
-use kiln::parallel::{Group, MicroBatch, Sampler, SamplerConfig, Shard};
+use kiln_engine::parallel::{Group, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, assert_names};
 

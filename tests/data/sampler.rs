@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln::parallel::{Group, Sampler, SamplerConfig, validation_batches, validation_place};
+use kiln_engine::parallel::{Group, Sampler, SamplerConfig, validation_batches, validation_place};
 use proptest::prelude::*;
 
 const CONFIG: SamplerConfig = SamplerConfig {

@@ -137,7 +137,7 @@ fn process_info(process: u32) -> ProcessInfo {
     ProcessInfo { host: "node".into(), process, devices: 1, configuration, ..ProcessInfo::default() }
 }
 
-fn join(address: &str, process: u32, patience: Duration) -> kiln::error::Result<Client> {
+fn join(address: &str, process: u32, patience: Duration) -> kiln_system::Result<Client> {
     let terms = Terms { timeout: Duration::from_secs(60), beat: Duration::from_secs(1), ..terms(SECRET) };
     Client::join(address, &terms, process_info(process), patience, Box::new(|| ()))
 }

@@ -10,9 +10,8 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Tensor, TensorData, activation::tanh, backend::Backend};
 use burn_dataset::{Dataset, InMemDataset};
-use kiln::parallel::{HostBackend, Objective, Plan, Split, World};
-use kiln::trainer::{Resumed, learner, resumed};
-use kiln::{error::Result, nn::ForwardContext, nn::initialize, ops::TrainBackend};
+use kiln_engine::{ForwardContext, HostBackend, Objective, Plan, Result, Resumed, Split, TrainBackend, World};
+use kiln_engine::{initialize, resumed, train};
 
 /// A point in the plane, and its arm: -1 or 1.
 fn point(index: usize) -> [f32; 3] {
@@ -61,5 +60,5 @@ pub fn experiment<B: HostBackend>(directory: &Path, world: World, steps: usize) 
 
 fn main() -> Result<()> {
     let (network, strategy) = experiment::<Flex>("runs/own_model".as_ref(), World::new(4, vec![0]), usize::MAX)?;
-    learner::train(network, strategy)
+    train(network, strategy)
 }

@@ -11,11 +11,10 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_dataset::{Dataset, InMemDataset};
-use kiln::error::Result;
-use kiln::nn::{BatchNorm, ForwardContext, cross_entropy, initialize};
-use kiln::ops::{Full, TrainBackend};
-use kiln::parallel::{HostBackend, Objective, Plan, Split, World};
-use kiln::trainer::{Resumed, learner, resumed};
+use kiln_engine::{
+    BatchNorm, ForwardContext, Full, HostBackend, Objective, Plan, Result, Resumed, Split, TrainBackend,
+};
+use kiln_engine::{World, cross_entropy, initialize, resumed, train};
 
 const SIDE: usize = 12;
 
@@ -86,5 +85,5 @@ pub fn experiment<B: HostBackend>(directory: &Path, world: World, steps: usize) 
 
 fn main() -> Result<()> {
     let (network, strategy) = experiment::<Flex>("runs/small_cnn".as_ref(), World::new(2, vec![0]), usize::MAX)?;
-    learner::train(network, strategy)
+    train(network, strategy)
 }

@@ -1,7 +1,7 @@
 //! What trials say: the largest size, the best throughput, memory, and which size to use.
 
-use kiln::error::Error;
 use kiln::study::finding::{Analysis, MemoryLine};
+use kiln_system::Error;
 
 use super::{analysed, fits, too_large};
 

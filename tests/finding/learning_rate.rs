@@ -1,7 +1,7 @@
 //! The range test on curves whose steepest point and minimum are known, and on those that prove nothing.
 
-use kiln::error::Error;
 use kiln::study::finding::{Probe, RangeTest, Suggestion};
+use kiln_system::Error;
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kiln::error::{Error, Result};
+use kiln_system::{Error, Result};
 
 use super::damage::Random;
 use super::memory::Meter;

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use kiln::checkpoint::content::Entry;
-use kiln::checkpoint::manifest::Manifest;
-use kiln::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};
 use kiln::data::{Exif, Normalization};
-use kiln::optim::LossScale;
-use kiln::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use kiln::weights::pth::from_bytes;
 use kiln::weights::{Description, to_pth};
+use kiln_engine::checkpoint::content::Entry;
+use kiln_engine::checkpoint::manifest::Manifest;
+use kiln_engine::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};
+use kiln_engine::optim::LossScale;
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use sha2::{Digest, Sha256};
 use tempfile::tempdir;
 
@@ -119,7 +119,8 @@ fn checkpoint() {
         accuracy: Some(0.75),
         files: files.iter().map(|(name, bytes)| (name.to_string(), bytes.clone().into())).collect(),
     };
-    let saved = Store::open(dir.path()).unwrap().save(&snapshot, true, kiln::checkpoint::Keep { last: 1, best: 1 });
+    let saved =
+        Store::open(dir.path()).unwrap().save(&snapshot, true, kiln_engine::checkpoint::Keep { last: 1, best: 1 });
     let (saved, manifest) = (saved.unwrap(), dir.path().join("checkpoints/latest/manifest.json"));
     let (listed, contents) = ([fs::read(&manifest).unwrap()], files.clone().map(|(_, bytes)| bytes));
     fuzz(BOUND, |random| {

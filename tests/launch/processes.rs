@@ -9,10 +9,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kiln::error::Error;
 use kiln::launch::Machines;
 use kiln::launch::output::Sink;
 use kiln::launch::processes::{Event, Launch, launch};
+use kiln_system::Error;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
 

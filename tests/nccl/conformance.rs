@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, TensorPrimitive};
-use kiln::ops::Memory;
-use kiln::parallel::HostBackend;
-use kiln::parallel::engine::DeviceEngine;
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::parallel::engine::DeviceEngine;
+use kiln_ops::Memory;
 
 use super::*;
 use crate::collective::values;
@@ -47,14 +47,14 @@ fn tensor<B: HostBackend>(values: Vec<f32>, rank: usize, dtype: FloatDType) -> T
     Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &device).cast(dtype)
 }
 
-fn memory<B: HostBackend>(tensor: Tensor<B, 1>) -> (kiln::ops::Shared<B>, Memory) {
+fn memory<B: HostBackend>(tensor: Tensor<B, 1>) -> (kiln_ops::Shared<B>, Memory) {
     let TensorPrimitive::Float(primitive) = tensor.into_primitive() else { unreachable!("it is of floats") };
     let mut shared = B::share(primitive);
     let memory = B::memory(&mut shared).unwrap();
     (shared, memory)
 }
 
-fn back<B: HostBackend>(shared: kiln::ops::Shared<B>, rank: usize) -> Vec<f32> {
+fn back<B: HostBackend>(shared: kiln_ops::Shared<B>, rank: usize) -> Vec<f32> {
     let device = B::open(if B::is_processor() { 0 } else { rank }).unwrap();
     let tensor = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::adopt(shared, &device)));
     tensor.into_data().convert::<f32>().into_vec().unwrap()

@@ -1,7 +1,9 @@
 //! Sums of tensors over processes: the bits of Gloo's, wherever the order is Kiln's.
 
 use burn::tensor::{Tensor, TensorData};
-use kiln::parallel::{Collective, Destination, HostBackend, Key, Operation, ReducePrecision, local_group, sum_across};
+use kiln_engine::parallel::{
+    Collective, Destination, HostBackend, Key, Operation, ReducePrecision, local_group, sum_across,
+};
 
 use super::*;
 use crate::collective::{together, tree, values};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use kiln::ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
-use kiln::ops::{
+use kiln_engine::parallel::HostBackend;
+use kiln_ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
+use kiln_ops::{
     BatchNormOps, ConvOps, Epilogue, HostOps, PrecisionKind, Shared, arranged, batch_norm, inference_factors, normalize,
 };
-use kiln::parallel::HostBackend;
 
 use super::{assert_close, noise, rounded, tensor, to_vec};
 use crate::backends::computes_in;

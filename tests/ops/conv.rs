@@ -2,11 +2,11 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use kiln::ops::{
+use kiln_engine::parallel::HostBackend;
+use kiln_ops::{
     Algorithm, ConvOps, Epilogue, PrecisionKind, PreparedKernel, Sliding, arranged, conv2d, conv2d_normalized,
     normalize,
 };
-use kiln::parallel::HostBackend;
 use proptest::prelude::*;
 
 use super::{assert_close, noise, tensor, to_vec};

@@ -1,8 +1,8 @@
 //! The network's input from bytes, against its definition pixel by pixel.
 
 use burn::tensor::{Tensor, TensorPrimitive};
-use kiln::ops::ImageOps;
-use kiln::ops::images::{Area, ByteImages, MixBy, Partners, Pixels, VisibleAreas};
+use kiln_ops::ImageOps;
+use kiln_ops::images::{Area, ByteImages, MixBy, Partners, Pixels, VisibleAreas};
 
 use super::{assert_close, noise, to_vec};
 

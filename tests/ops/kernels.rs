@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
-use kiln::parallel::HostBackend;
+use kiln_engine::parallel::HostBackend;
+use kiln_ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use serde_json::json;
 
 use super::batch_norm::Case as Norm;

@@ -1,7 +1,7 @@
 //! Max-pooling and its gradient.
 
 use burn::backend::Autodiff;
-use kiln::ops::{ConvOps, PoolOps, arranged, max_pool};
+use kiln_ops::{ConvOps, PoolOps, arranged, max_pool};
 
 use super::{noise, tensor, to_vec};
 

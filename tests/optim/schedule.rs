@@ -1,6 +1,6 @@
 //! The learning rate as a function of the step, and the loss scale of f16: numbers without tensors.
 
-use kiln::optim::{
+use kiln_engine::optim::{
     CountedFrom, LossScale, LrScaling, Schedule, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
 };
 

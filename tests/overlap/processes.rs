@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use kiln::nn::state_dict;
-use kiln::ops::statistics::Direction;
-use kiln::parallel::engine::{Engine, Symptom};
-use kiln::parallel::gloo::Gloo;
-use kiln::parallel::{Key, Operation};
-use kiln::parallel::{Processes, StartingPoint, World};
-use kiln::state::{StateDict, sha256};
+use kiln_engine::nn::state_dict;
+use kiln_engine::parallel::engine::{Engine, Symptom};
+use kiln_engine::parallel::gloo::Gloo;
+use kiln_engine::parallel::{Key, Operation};
+use kiln_engine::parallel::{Processes, StartingPoint, World};
+use kiln_engine::state::{StateDict, sha256};
+use kiln_ops::statistics::Direction;
 
 use super::*;
 use crate::command::until;

@@ -9,18 +9,15 @@
     reason = "mounted files have more callers in their own crate"
 )]
 
-#[path = "../../src/checkpoint/mod.rs"]
+// Files of the application name the engine.
+extern crate self as kiln_engine;
+
+#[path = "../../src/engine/checkpoint/mod.rs"]
 pub mod checkpoint;
-#[path = "../../src/error.rs"]
-pub mod error;
-#[path = "../../src/file.rs"]
-mod file;
-#[path = "../../src/objects/mod.rs"]
-mod objects;
-#[path = "../../src/state.rs"]
+#[path = "../../src/engine/state.rs"]
 pub mod state;
 
-#[path = "../../src/optim"]
+#[path = "../../src/engine/optim"]
 pub mod optim {
     mod config;
     mod loss_scale;
@@ -31,7 +28,7 @@ pub mod optim {
     pub use schedule::Schedule;
 }
 
-#[path = "../../src/parallel"]
+#[path = "../../src/engine/parallel"]
 pub mod parallel {
     mod config;
     mod sampler;

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 
+// The tests name the engine, too.
+extern crate kiln as kiln_engine;
+
 #[path = "../checkpoint.rs"]
 mod checkpoint;
 #[path = "../data/sampler.rs"]

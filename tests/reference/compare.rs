@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kiln::state::StateDict;
+use kiln_engine::state::StateDict;
 
 use super::fixture::floats;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kiln::model::{ModelConfig, Stem};
-use kiln::state::{HostTensor, StateDict, from_safetensors};
+use kiln_engine::state::{HostTensor, StateDict, from_safetensors};
 use serde_json::Value;
 
 use crate::files::file;

@@ -10,16 +10,15 @@ pub mod wide;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
-use kiln::data::{ImageSet, Normalization};
-use kiln::model::{Hits, ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, cross_entropy, load_state, ranks_of_targets, state_dict};
-use kiln::ops::{Full, PrecisionKind};
-use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{HostBackend, ReducePrecision};
-use kiln::state::{HostTensor, StateDict};
-
 use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relative_max};
 use fixture::{Reference, floats, integers, name_of, numbers};
+use kiln::data::{ImageSet, Normalization};
+use kiln::model::{Hits, ModelConfig, ResNet, Stem};
+use kiln_engine::nn::{ForwardContext, cross_entropy, load_state, ranks_of_targets, state_dict};
+use kiln_engine::optim::{OptimConfig, Schedule, ScheduleKind};
+use kiln_engine::parallel::{HostBackend, ReducePrecision};
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_ops::{Full, PrecisionKind};
 use run::{Recorded, Setup, plan, run};
 
 const STEMS: [Stem; 2] = [Stem::Cifar, Stem::Imagenet];

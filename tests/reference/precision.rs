@@ -1,9 +1,9 @@
 //! The reference batches in another precision, for comparison with f32.
 
 use kiln::model::Stem;
-use kiln::ops::PrecisionKind;
-use kiln::parallel::HostBackend;
-use kiln::state::StateDict;
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::StateDict;
+use kiln_ops::PrecisionKind;
 
 use super::fixture::{Reference, integers, name_of};
 use super::run::Setup;

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use burn::backend::Autodiff;
 use kiln::data::{Augment, ImageSet, Normalization};
-use kiln::error::Result;
 use kiln::model::{Architecture, ModelConfig, ResNet};
-use kiln::nn::load_state;
-use kiln::ops::PrecisionKind;
-use kiln::optim::{OptimConfig, Schedule};
-use kiln::parallel::{
+use kiln::trainer::classification::Classification;
+use kiln_engine::nn::load_state;
+use kiln_engine::optim::{OptimConfig, Schedule};
+use kiln_engine::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, StartingPoint, StepReport,
     TrainingState, World, Write,
 };
-use kiln::parallel::{Sampler, SamplerConfig};
-use kiln::state::StateDict;
-use kiln::stop::Stop;
-use kiln::trainer::classification::Classification;
-use kiln::trainer::learner::train;
+use kiln_engine::parallel::{Sampler, SamplerConfig};
+use kiln_engine::state::StateDict;
+use kiln_engine::train;
+use kiln_ops::PrecisionKind;
+use kiln_system::Result;
+use kiln_system::stop::Stop;
 
 #[derive(Default)]
 pub struct Recorded {

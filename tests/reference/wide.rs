@@ -3,10 +3,10 @@
 
 use burn::backend::Autodiff;
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::state_dict;
-use kiln::ops::Algorithm;
-use kiln::parallel::HostBackend;
-use kiln::state::{HostTensor, StateDict};
+use kiln_engine::nn::state_dict;
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::{HostTensor, StateDict};
+use kiln_ops::Algorithm;
 
 use super::compare::{check_statistics, is_buffer, probed, relative_l2};
 use super::fixture::{Reference, floats};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use kiln::checkpoint::{Keep, Snapshot, Store, all, read};
+use kiln_engine::checkpoint::{Keep, Snapshot, Store, all, read};
 
 use super::{Server, TRAINING, training};
 use crate::command::{Workplace, errors, succeeded};

@@ -20,10 +20,10 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
-use kiln::error::{Error, Result};
 use kiln::launch::rendezvous::membership::{MemberStatus, ProcessInfo};
 use kiln::launch::rendezvous::wire::{Purpose, encode};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms, Verdict};
+use kiln_system::{Error, Result};
 
 /// Known to the processes of the job.
 static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);

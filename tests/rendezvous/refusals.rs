@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kiln::error::Error;
 use kiln::launch::rendezvous::greeting::{self, greet};
 use kiln::launch::rendezvous::membership::ProcessInfo;
 use kiln::launch::rendezvous::wire::{Envelope, Greeting, Hello, PROTOCOL};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
+use kiln_system::Error;
 use prost::Message;
 
 use super::{PATIENCE, gather, introduction, join, join_at, met, refused_in_the_end, service, terms};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use kiln::error::Error;
 use kiln::launch::rendezvous::Secret;
+use kiln_system::Error;
 
 #[test]
 fn a_secret_file_that_others_may_read_is_refused_with_the_remedy() {

@@ -1,16 +1,16 @@
 //! The mounted store of checkpoints, which writes to a directory in memory.
 
-#[path = "../../src/checkpoint/atomic.rs"]
+#[path = "../../src/engine/checkpoint/atomic.rs"]
 mod atomic;
-#[path = "../../src/checkpoint/content.rs"]
+#[path = "../../src/engine/checkpoint/content.rs"]
 mod content;
-#[path = "../../src/checkpoint/manifest.rs"]
+#[path = "../../src/engine/checkpoint/manifest.rs"]
 mod manifest;
-#[path = "../../src/checkpoint/reading.rs"]
+#[path = "../../src/engine/checkpoint/reading.rs"]
 mod reading;
-#[path = "../../src/checkpoint/retention.rs"]
+#[path = "../../src/engine/checkpoint/retention.rs"]
 mod retention;
-#[path = "../../src/checkpoint/store.rs"]
+#[path = "../../src/engine/checkpoint/store.rs"]
 mod store;
 
 pub use manifest::Snapshot;

@@ -9,9 +9,6 @@
 
 mod checkpoint;
 mod election;
-#[path = "../../src/error.rs"]
-mod error;
-mod file;
 mod growth;
 mod launch;
 mod random;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use kiln::error::{Error, Result};
-use kiln::state::StateDict;
 use kiln::weights::pth;
+use kiln_engine::state::StateDict;
+use kiln_system::{Error, Result};
 
 use super::assert_line;
 

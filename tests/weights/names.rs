@@ -1,7 +1,7 @@
 //! Names as wrappers leave them: every command gets those of torchvision.
 
-use kiln::state::{StateDict, to_safetensors};
 use kiln::weights::Weights;
+use kiln_engine::state::{StateDict, to_safetensors};
 use tempfile::tempdir;
 
 use super::{assert_line, count, state, tensor};

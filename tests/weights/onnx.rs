@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kiln::data::{Exif, Normalization};
-use kiln::error::Error;
-use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::Description;
 use kiln::weights::onnx::proto::{FLOAT, GraphProto, Length, ModelProto, NodeProto};
 use kiln::weights::onnx::to_onnx;
+use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
+use kiln_system::Error;
 use prost::Message;
 use serde_json::{Value, json};
 use tempfile::tempdir;

@@ -5,10 +5,10 @@ use std::path::Path;
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use kiln::model::{ResNet, recognize};
-use kiln::nn::{ForwardContext, initialize, load_state, state_dict};
-use kiln::parallel::HostBackend;
-use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::to_pth;
+use kiln_engine::nn::{ForwardContext, initialize, load_state, state_dict};
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use tempfile::tempdir;
 
 use super::read;

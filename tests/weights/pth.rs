@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::pth;
+use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use serde_json::Value;
 use tempfile::tempdir;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use kiln::data::{Exif, Normalization};
-use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::{Description, Stated, Weights, pth, to_pth};
+use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use tempfile::tempdir;
 
 use super::craft::{around, text, view};

@@ -1,8 +1,8 @@
 //! Foreign weights in a fresh model: what fits is taken, what does not is told.
 
-use kiln::error::Error;
-use kiln::state::StateDict;
 use kiln::weights::{Report, transplant};
+use kiln_engine::state::StateDict;
+use kiln_system::Error;
 
 use super::{assert_line, count, state, tensor};
 

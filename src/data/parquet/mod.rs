@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::RgbImage;
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
 use rayon::prelude::*;
 
 use self::pages::{MOST_TIMES, SMALL};
@@ -27,8 +29,6 @@ use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, PARQUET, ShardFiles};
 use super::store::cached;
 use super::{Packed, Progress};
-use crate::error::{Error, Result, shown};
-use crate::file;
 
 pub(super) struct Parquet<'a> {
     files: ShardFiles,

@@ -11,14 +11,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kiln_system::file;
+use kiln_system::{Error, Result, shown};
 use rustix::fs::{FallocateFlags, fallocate};
 use sha2::{Digest, Sha256};
 
 use super::access_order::NEVER;
 use crate::data::config::DataConfig;
 use crate::data::index::Index;
-use crate::error::{Error, Result, shown};
-use crate::file;
 
 /// The unit in which a file system frees space.
 const BLOCK: u64 = 4096;

@@ -23,8 +23,8 @@ use self::window::Window;
 use super::config::DataConfig;
 use super::index::Stamp;
 use super::store::{ReadAt, Store, cached};
-use crate::error::{Error, Result};
-use crate::objects::{self, Client, wait};
+use kiln_objects::{Client, wait};
+use kiln_system::{Error, Result};
 
 /// Requests at the same time.
 const REQUESTS: usize = 32;
@@ -88,7 +88,7 @@ impl Store for Remote {
         }
         let listed = wait(self.client.store.list_with_delimiter(Some(&self.client.key(folder))));
         let remedy = "correct the bucket in --data-dir, or try for longer with data.retry_seconds";
-        let refused = |reason| Error::io("list", url)(Failure::other(objects::failure(&reason, remedy)));
+        let refused = |reason| Error::io("list", url)(Failure::other(kiln_objects::failure(&reason, remedy)));
         let listed = listed.map_err(refused)?;
         let names = listed.objects.iter().filter_map(|object| object.location.filename());
         Ok(names.map(String::from).collect())
@@ -137,5 +137,5 @@ fn failure(reason: &Refusal, at: u64) -> Failure {
         }
         _ => "go on with --resume when the store answers again, or try for longer with data.retry_seconds",
     };
-    Failure::other(format!("at byte {at}: {}", objects::failure(reason, remedy)))
+    Failure::other(format!("at byte {at}: {}", kiln_objects::failure(reason, remedy)))
 }

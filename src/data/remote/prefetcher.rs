@@ -11,6 +11,8 @@ use std::io::Error as Failure;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
+use kiln_engine::parallel::Foresight;
+use kiln_system::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::REQUESTS;
@@ -20,8 +22,6 @@ use crate::data::config::{DataConfig, Order};
 use crate::data::index::Index;
 use crate::data::samples::{Need, Samples};
 use crate::data::store::Store;
-use crate::error::{Error, Result};
-use crate::parallel::Foresight;
 
 /// Bytes that are fetched for nothing instead of by a request of their own.
 const GAP: u64 = 64 << 10;

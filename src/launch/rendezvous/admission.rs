@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use kiln_system::{Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -21,7 +22,6 @@ use tonic::transport::server::Connected;
 use super::HANDSHAKE;
 use super::endpoint::NO_TLS;
 use super::rejections::RejectionLog;
-use crate::error::{Error, Result};
 
 const MOST_UNPROVEN: usize = 512;
 const MOST_OF_ADDRESS: usize = 256;

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -25,7 +26,6 @@ use super::secret::random_bytes;
 use super::shared_state::{POLL, SharedState};
 use super::wire::FromMember;
 use super::{Terms, Verdict};
-use crate::error::{Error, Result};
 use crate::launch::Next;
 
 /// How long a leave may take.

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use kiln_system::{Error, Result};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
@@ -15,7 +16,6 @@ use super::refusal::Refusal;
 use super::shared_state::SharedState;
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 use super::{Terms, greeting, rpc, sentence};
-use crate::error::{Error, Result};
 
 /// How many messages may wait for the connection before no more are taken from the process.
 const BACKLOG: usize = 16;

@@ -4,11 +4,11 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
+use kiln_system::{Error, Result};
 use tonic::transport::{Channel, Endpoint};
 
 use super::wire::ENVELOPE_LIMIT;
 use super::{HANDSHAKE, Terms, tls};
-use crate::error::{Error, Result};
 
 /// Why one side does not understand the other.
 pub(super) const NO_TLS: &str =

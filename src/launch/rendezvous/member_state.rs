@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use kiln_system::Error;
+
 use super::clock::Instant;
 use super::membership::{MemberStatus, MembershipView, Phase, Placement, ProcessInfo, Progress, StateVersion};
 use super::requests::Requests;
 use super::sentence::span;
 use super::{LATE_BEATS, Terms};
-use crate::error::Error;
 
 /// How long a process that wants to leave waits for an unreachable or silent service; longer if heartbeats are rare.
 const SERVICE_WAIT: Duration = Duration::from_secs(3);

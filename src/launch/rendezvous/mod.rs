@@ -65,7 +65,7 @@ pub use secret::Secret;
 pub use secret_file::{create as create_secret, of_user as secret_of_user};
 pub use service::Service;
 
-use crate::error::{Error, Result};
+use kiln_system::{Error, Result};
 
 /// The time limit of the handshake, connecting included.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use kiln_system::{Error, Result};
 use tokio::runtime::Builder;
 
 use super::connection::{DialError, Dialer, NO_LEADER};
 use super::membership::MembershipView;
 use super::wire::{FromService, Purpose, encode};
 use super::{HANDSHAKE, Terms};
-use crate::error::{Error, Result};
 
 /// How long a service is asked again that does not answer in full, as when others hold its connections.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kiln_system::Error;
 use tokio::sync::mpsc;
 
 use super::HANDSHAKE;
@@ -14,7 +15,6 @@ use super::member_state::{End, MemberState};
 use super::sentence::{place, span};
 use super::shared_state::SharedState;
 use super::wire::{FromMember, FromService, Purpose, encode};
-use crate::error::Error;
 
 /// The time between two attempts to reach the service.
 const RETRY: Duration = Duration::from_millis(100);

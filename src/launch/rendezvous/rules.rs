@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
+use kiln_engine::parallel::{Elastic, PATIENCE};
+
 use super::Terms;
 use super::membership::Rules;
 use super::refusal::Refusal;
-use crate::parallel::{Elastic, PATIENCE};
 
 /// How long to wait for more members after one has joined.
 const SETTLE: Duration = Duration::from_millis(200);

@@ -18,8 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use argon2::{Algorithm, Argon2, Params, Version};
-
-use crate::error::{Error, Result, shown};
+use kiln_system::{Error, Result, shown};
 
 /// Shorter secrets could be guessed.
 const LEAST: usize = 16;

@@ -10,8 +10,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use kiln_system::{Error, Result, shown};
+
 use super::Secret;
-use crate::error::{Error, Result, shown};
 
 /// Writes a new secret to `path`.
 ///

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::MissedTickBehavior;
@@ -18,7 +19,6 @@ use super::rpc::Rpc;
 use super::service_state::ServiceState;
 use super::wire::FromService;
 use super::{Terms, Verdict, admission, tls};
-use crate::error::{Error, Result};
 
 /// How long the end of the service waits for members to leave.
 const FAREWELL: Duration = Duration::from_secs(2);

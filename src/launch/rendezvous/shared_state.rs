@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use kiln_system::Result;
 use parking_lot::{Condvar, Mutex};
 
 use super::Terms;
@@ -12,7 +13,6 @@ use super::member_state::{End, MemberState};
 use super::membership::{MemberStatus, MembershipView, Phase, ProcessInfo, lease};
 use super::requests::Requests;
 use super::wire::{FromMember, FromService};
-use crate::error::Result;
 
 /// How long a waiting thread sleeps at most before it checks the time.
 pub(super) const POLL: Duration = Duration::from_millis(100);

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc::{CRC_32_ISCSI, Crc};
+use kiln_system::{Error, Result};
 use prost::Message;
 
 use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
 use super::record::{EpochRecord, Record, StepRecord};
 use super::sink::Sink;
 use super::utilization::Utilization;
-use crate::error::{Error, Result};
 
 /// Prefix of event files, by which TensorBoard finds them.
 const PREFIX: &str = "events.out.tfevents.";

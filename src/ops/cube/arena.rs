@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::fusion::{FusionTensor, queue, queue_all};
 use super::norm::arguments;
 use super::row_layout::units;
-use crate::ops::ARENA_ALIGNMENT;
+use crate::ARENA_ALIGNMENT;
 
 /// Most tensors that one kernel copies; devices limit them, too.
 const MOST: usize = 24;
@@ -18,7 +18,7 @@ const MOST: usize = 24;
 /// Bindings of a kernel beside its inputs.
 const OTHERS: usize = 3;
 
-/// The body of [`HostOps::side_by_side`](crate::ops::HostOps::side_by_side).
+/// The body of [`HostOps::side_by_side`](crate::HostOps::side_by_side).
 pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
     vectors: Vec<FusionTensor<R, F, I, E>>,
 ) -> FusionTensor<R, F, I, E> {
@@ -50,7 +50,7 @@ pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: Bo
     whole
 }
 
-/// The body of [`HostOps::part`](crate::ops::HostOps::part): a view.
+/// The body of [`HostOps::part`](crate::HostOps::part): a view.
 pub(super) fn part<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
     whole: FusionTensor<R, F, I, E>,
     start: usize,

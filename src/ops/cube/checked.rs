@@ -15,8 +15,8 @@ use cubecl::prelude::*;
 use parking_lot::Mutex;
 
 use super::row_layout::rows;
-use crate::ops::Sliding;
-use crate::ops::agreement::agrees;
+use crate::Sliding;
+use crate::agreement::agrees;
 
 /// Units that compare two tensors.
 const UNITS: u32 = 1 << 14;
@@ -139,7 +139,7 @@ mod wgpu {
     use burn::tensor::ops::FloatTensorOps;
 
     use super::*;
-    use crate::ops::Algorithm;
+    use crate::Algorithm;
 
     type B = burn_cubecl::CubeBackend<WgpuRuntime, f32, i32, u32>;
 

@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::row_layout::units;
 
-/// The body of [`HostOps::rounded`](crate::ops::HostOps::rounded).
+/// The body of [`HostOps::rounded`](crate::HostOps::rounded).
 pub(super) fn rounded<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let x = into_contiguous(x);
     let (client, length) = (x.client.clone(), x.shape().num_elements());

@@ -9,11 +9,11 @@ use cubecl::prelude::*;
 
 use super::fusion::queue;
 use super::row_layout::{images as as_images, units};
-use crate::ops::host::HostOps;
-use crate::ops::images::{ByteImages, CHANNELS, ImageOps, MixBy, Pixels};
-use crate::ops::traffic::writing;
+use crate::host::HostOps;
+use crate::images::{ByteImages, CHANNELS, ImageOps, MixBy, Pixels};
+use crate::traffic::writing;
 
-/// 32-bit words of a [`VisibleAreas`](crate::ops::images::VisibleAreas).
+/// 32-bit words of a [`VisibleAreas`](crate::images::VisibleAreas).
 const WORDS: usize = 6;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ImageOps for Fusion<CubeBackend<R, F, I, E>> {

@@ -10,7 +10,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime};
 use cubecl::client::ComputeClient;
 use cubecl::cuda::CudaRuntime;
 
-use crate::ops::Memory;
+use crate::Memory;
 
 /// The memory of a tensor of CUDA's runtime; `None` for others, and if the device fails.
 ///

@@ -16,9 +16,9 @@ use super::norm_kernels::{
     piece_sums,
 };
 use super::row_layout::{RowLayout, images, rows, units};
-use crate::ops::batch_norm::free;
-use crate::ops::host::MomentWeights;
-use crate::ops::{BatchNormOps, Epilogue, GradientOps, ReluState};
+use crate::batch_norm::free;
+use crate::host::MomentWeights;
+use crate::{BatchNormOps, Epilogue, GradientOps, ReluState};
 
 type Below<R, F, I, E> = CubeBackend<R, F, I, E>;
 
@@ -311,7 +311,7 @@ fn gradient_of_input<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> CubeTensor<R
     images(result)
 }
 
-/// The body of [`HostOps::add_moments`](crate::ops::HostOps::add_moments), in one kernel.
+/// The body of [`HostOps::add_moments`](crate::HostOps::add_moments), in one kernel.
 pub(super) fn add_moments<R: CubeRuntime>(
     left: [CubeTensor<R>; 2],
     right: [CubeTensor<R>; 2],

@@ -29,7 +29,7 @@ use cubek::std::InputBinding;
 use super::checked::{Product, first_right};
 use super::row_layout::{images, rows};
 use super::weight_gradient::by_matrices;
-use crate::ops::Sliding;
+use crate::Sliding;
 
 /// The output `[batch, outputs, out_height, out_width]` for `x` `[batch, inputs, height, width]` and `weight`
 /// `[outputs, inputs, kernel_height, kernel_width]`.

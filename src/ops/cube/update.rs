@@ -14,7 +14,7 @@ use cubecl::prelude::*;
 
 use super::fusion::queue;
 use super::row_layout::units;
-use crate::ops::UpdateOps;
+use crate::UpdateOps;
 
 /// Sums that remain after each of the kernels.
 const REMAINING: [usize; 3] = [1 << 16, 1 << 8, 1];

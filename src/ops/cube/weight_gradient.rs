@@ -18,7 +18,7 @@ use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
 use super::row_layout::{images, rows, units};
-use crate::ops::Sliding;
+use crate::Sliding;
 
 /// Bytes that a unit loads at once, at most.
 const LOAD: usize = 16;
@@ -203,7 +203,7 @@ mod wgpu {
     use burn::tensor::ops::FloatTensorOps;
 
     use super::*;
-    use crate::ops::Algorithm;
+    use crate::Algorithm;
 
     type B = burn_cubecl::CubeBackend<WgpuRuntime, f32, i32, u32>;
 

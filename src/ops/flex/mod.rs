@@ -12,6 +12,7 @@ use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use kiln_kernels::{BatchNorm, Convolution, Epilogue as HostEpilogue, Trim, transpose};
 use rayon::prelude::*;
+use update::parallel_for;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, PreparedKernel};
@@ -20,7 +21,6 @@ use super::gradient::GradientOps;
 use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::sliding::Sliding;
-use update::parallel_for;
 
 impl ConvOps for Flex {
     const CHANNELS_INNERMOST: bool = true;

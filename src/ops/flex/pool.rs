@@ -5,7 +5,7 @@ use std::ops::Range;
 use kiln_kernels::vectorized;
 use rayon::prelude::*;
 
-use crate::ops::pool::{PADDING, SIDE, STRIDE};
+use crate::pool::{PADDING, SIDE, STRIDE};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Image {

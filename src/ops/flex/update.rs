@@ -8,10 +8,10 @@ use kiln_kernels::update::{self, Gradient};
 use rayon::prelude::*;
 
 use super::{contiguous, new_tensor, values, vector};
-use crate::ops::host::{HostOps, Memory};
-use crate::ops::images::ImageOps;
-use crate::ops::traffic::reading;
-use crate::ops::update::{AdamW, Sgd, UpdateOps};
+use crate::host::{HostOps, Memory};
+use crate::images::ImageOps;
+use crate::traffic::reading;
+use crate::update::{AdamW, Sgd, UpdateOps};
 
 impl ImageOps for Flex {}
 

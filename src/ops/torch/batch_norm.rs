@@ -10,9 +10,9 @@ use tch::{Device, Kind, Tensor};
 use super::host_conv::{from_nhwc, to_nhwc};
 use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::norm_kernels;
-use crate::ops::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
-use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
-use crate::ops::statistics::Synchronized;
+use crate::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
+use crate::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
+use crate::statistics::Synchronized;
 
 /// The loops, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
 fn on_host(x: &TchTensor) -> Option<(BatchNorm, bool)> {

@@ -12,7 +12,7 @@ use burn::tensor::DType;
 use tch::{Device, Tensor};
 
 use super::{Pointer, check, owned};
-use crate::ops::traffic::writing;
+use crate::traffic::writing;
 
 unsafe extern "C" {
     fn kiln_to_cuda(y: *mut Pointer, x: Pointer, index: c_int) -> *mut c_char;
@@ -48,7 +48,7 @@ pub fn choose_kernels(deterministic: bool) {
 }
 
 /// The values on a device. To CUDA they go by way of pinned memory.
-pub(super) fn upload<T: tch::kind::Element>(values: &[T], shape: &[i64], device: Device) -> Tensor {
+pub fn upload<T: tch::kind::Element>(values: &[T], shape: &[i64], device: Device) -> Tensor {
     let _copy = writing(size_of_val(values), DType::U8);
     let Device::Cuda(index) = device else { return Tensor::from_slice(values).view(shape) };
     let mut uploaded = null_mut();

@@ -6,7 +6,7 @@ use kiln_kernels::{Convolution, Epilogue as HostEpilogue};
 use tch::{Device, Kind, Tensor};
 
 use super::memory::{parallel_for, uninit_mut, values};
-use crate::ops::sliding::Sliding;
+use crate::sliding::Sliding;
 
 /// The plan of Kiln's own convolution, if it is the fastest.
 pub(super) fn plan(x: &TchTensor, weight: &TchTensor, sliding: Sliding) -> Option<Convolution> {

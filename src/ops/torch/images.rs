@@ -5,9 +5,9 @@ use burn::backend::libtorch::{LibTorchDevice, TchTensor};
 use tch::{Device, Kind, Tensor};
 
 use super::cuda::upload;
-use crate::ops::images::{Area, ByteImages, CHANNELS, ImageOps, MixBy, Partners, Pixels, input_of_host};
+use crate::images::{Area, ByteImages, CHANNELS, ImageOps, MixBy, Partners, Pixels, input_of_host};
 
-/// The areas of a [`VisibleAreas`](crate::ops::images::VisibleAreas).
+/// The areas of a [`VisibleAreas`](crate::images::VisibleAreas).
 const AREAS: i64 = 3;
 
 impl ImageOps for LibTorch<f32> {
@@ -67,7 +67,7 @@ fn is_shown(pixels: &Pixels, [height, width]: [i64; 2], device: Device) -> Tenso
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::images::VisibleAreas;
+    use crate::images::VisibleAreas;
 
     fn pixels(shown: Vec<VisibleAreas>, area: usize, seed: usize) -> Pixels {
         let bytes = (0..shown.len() * CHANNELS * area).map(|at| (((at + seed) * 2_654_435_761) >> 7) as u8).collect();

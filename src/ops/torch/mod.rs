@@ -16,6 +16,7 @@ mod update;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
+use batch_norm::with_epilogue;
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::Shape;
@@ -30,7 +31,6 @@ use super::gradient::GradientOps;
 use super::pool::PoolOps;
 use super::sliding::Sliding;
 use super::trim::{cropped, padded};
-use batch_norm::with_epilogue;
 pub use cuda::{choose_kernels, cuda_devices};
 use memory::{parallel_for, uninit_mut, values};
 #[cfg(target_os = "linux")]

@@ -13,9 +13,9 @@ use kiln_kernels::update::{self, Gradient};
 use super::cuda::{Event, cuda_devices, upload};
 use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
-use crate::ops::host::{HostOps, Later, Memory};
-use crate::ops::traffic::{late_reading, reading};
-use crate::ops::update::{AdamW, Sgd, UpdateOps};
+use crate::host::{HostOps, Later, Memory};
+use crate::traffic::{late_reading, reading};
+use crate::update::{AdamW, Sgd, UpdateOps};
 
 unsafe extern "C" {
     fn kiln_sgd(

@@ -1,9 +1,9 @@
 //! Comparison of short runs with several batch sizes, which [`super::search`] selects and the caller runs.
 
+use kiln_system::{Error, Result};
 use serde::Serialize;
 
 use super::search::{MemoryLine, Trial, is_past_peak, predicted, unit};
-use crate::error::{Error, Result};
 
 /// The share of the best throughput that suffices: a larger batch needs more memory and makes fewer updates per epoch.
 const ENOUGH: f64 = 0.95;

@@ -14,10 +14,10 @@
 //! An inconclusive test suggests nothing and says what to do. Rates are those of the optimizer, for all replicas
 //! together.
 
+use kiln_system::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::curve::{Curve, Probe};
-use crate::error::{Error, Result};
 
 const FEWEST: usize = 20;
 /// Half-lives that are skipped at the start, where the average has few terms.

@@ -21,7 +21,7 @@ pub use learning_rate::{RangeTest, Suggestion};
 pub use search::{Bounds, MemoryLine, Outcome, Trial, next};
 
 use super::write;
-use crate::error::Result;
+use kiln_system::Result;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Find {

@@ -7,9 +7,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use kiln_engine::parallel::ahead;
+
 use super::measured::Measured;
 use super::pipeline::{self, Work};
-use crate::parallel::ahead;
 
 /// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index.
 #[derive(Debug, Clone, PartialEq, Eq)]

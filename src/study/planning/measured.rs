@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use kiln_engine::parallel::Times;
 use serde::{Deserialize, Serialize};
-
-use crate::parallel::Times;
 
 /// What a unit of a model takes of a device beside time, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ pub mod text;
 pub use forecast::{Forecast, Layout};
 pub use measured::{Experiment, Measured, Room, Unit, cuts};
 
-use crate::error::{Error, Result};
+use kiln_system::{Error, Result};
 
 /// All placements of an experiment, the best cut of each number of replicas and stages.
 #[derive(Debug, Clone, PartialEq)]

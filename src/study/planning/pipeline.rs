@@ -4,7 +4,7 @@
 //! finished what the turn needs; then it receives that, which takes time of its own, since a tensor is sent when the
 //! receiver asks for it. Sending takes no time of the sender.
 
-use crate::parallel::{Turn, turns};
+use kiln_engine::parallel::{Turn, turns};
 
 /// What a stage does in each micro-batch, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -9,17 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use measurement::Row;
 pub use measurement::{Measurement, Mode};
+use serde::Serialize;
 
 use super::{UNKNOWN, aligned, percent, rate, seconds, write};
-use crate::error::{Error, Result};
 use crate::metrics::gibibytes;
 use crate::metrics::line::count;
 use crate::report::chart::{Across, Chart, Scale};
 use crate::report::series::{Look, Series};
+use kiln_system::{Error, Result};
 
 const HEAD: [&str; 10] = [
     "replicas",

@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use kiln_engine::checkpoint::{self, Loaded};
+use kiln_engine::parallel::{Observation, first_difference as first_unit};
+use kiln_system::{Error, Result, shown};
+
 use super::measured_run::text_of;
 use super::replay::{
     Difference, Log, Replay, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
 };
-use crate::checkpoint::{self, Loaded};
-use crate::error::{Error, Result, shown};
-use crate::parallel::{Observation, first_difference as first_unit};
 use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;
 

@@ -2,9 +2,10 @@
 
 use std::thread::available_parallelism;
 
-use crate::error::Result;
+use kiln_engine::parallel::{BackendKind, HostBackend};
+use kiln_system::Result;
+
 use crate::metrics::Card;
-use crate::parallel::{BackendKind, HostBackend};
 use crate::trainer::backend::{self, Program};
 use crate::trainer::resources::{bytes, memory_of_machine};
 use crate::trainer::terminal::say;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
+use kiln_engine::checkpoint::Which;
+use kiln_engine::nn::load_state;
+use kiln_engine::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
+use kiln_system::stop::Stop;
+use kiln_system::{Error, Result, printable, shown};
 
-use crate::checkpoint::Which;
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
 use crate::data::{DataSplits, Normalization};
-use crate::error::{Error, Result, printable, shown};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
-use crate::nn::load_state;
-use crate::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
 use crate::report::evaluation::{self as findings, DIRECTORY};
-use crate::stop::Stop;
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::classification::Classification;
 use crate::trainer::evaluation;

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::checkpoint::Which;
-use crate::checkpoint::{check_writable, write_atomic};
+use kiln_engine::checkpoint::Which;
+use kiln_engine::checkpoint::{check_writable, write_atomic};
+use kiln_system::{Error, Result, shown};
+
 use crate::config::ProgressKind;
-use crate::error::{Error, Result, shown};
 use crate::model::{ModelConfig, Stem};
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::ModelFile;

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use kiln_system::{Error, Result, shown};
 use sysinfo::System;
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
-use crate::error::{Error, Result, shown};
 use crate::study::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
 use crate::trainer::backend::devices;
 use crate::trainer::phases::listen;

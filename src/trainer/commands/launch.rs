@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 
+use kiln_engine::parallel::ParallelConfig;
+use kiln_system::{Error, Result};
+
 use crate::config::{Config, Request, resolve, sketch};
-use crate::error::{Error, Result};
 use crate::launch::{self, Machines};
-use crate::parallel::ParallelConfig;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use kiln_system::file::{self, GIB};
+use kiln_system::{Error, Result, shown};
+
 use crate::config::{Config, Request, faults, flag};
-use crate::error::{Error, Result, shown};
-use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::trace::Trace;
 use crate::trainer::backend::{devices, name};

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::error::{Error, Result, printable, shown};
+use kiln_engine::parallel::ParallelConfig;
+use kiln_system::stop::Stop;
+use kiln_system::{Error, Result, printable, shown};
+
 use crate::launch::{RunStatus, create_secret, hold_rendezvous, run_status};
 use crate::metrics::line::rate;
-use crate::parallel::ParallelConfig;
-use crate::stop::Stop;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::checkpoint::check_writable;
+use kiln_engine::checkpoint::check_writable;
+use kiln_system::{Error, Result, shown};
+
 use crate::config::ProgressKind;
 use crate::data::{self, DataConfig, Packed, Recipe};
-use crate::error::{Error, Result, shown};
 use crate::trainer::loading::Bars;
 use crate::trainer::terminal::{say, warn};
 

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
+use kiln_engine::parallel::{BackendKind, HostBackend, ParallelConfig};
+use kiln_system::stop::Stop;
+use kiln_system::{Error, Result};
+
 use super::measured_run::{MeasuredRun, median, refuse};
 use crate::config::{Config, Request, Setting, resolve};
-use crate::error::{Error, Result};
 use crate::launch::alone;
-use crate::parallel::{BackendKind, HostBackend, ParallelConfig};
-use crate::stop::Stop;
 use crate::study::planning::{Experiment, Forecast, Planning, text};
 use crate::study::{aligned, rate};
 use crate::trainer::auto_stages::measured;

@@ -9,17 +9,17 @@ use std::slice::from_ref;
 
 use burn::module::AutodiffModule;
 use burn::tensor::activation::softmax;
+use kiln_engine::checkpoint::Which;
+use kiln_engine::nn::{ForwardContext, load_state};
+use kiln_engine::parallel::{BackendKind, HostBackend, Shard};
+use kiln_ops::{download, tensor};
+use kiln_system::{Error, Result, printable, shown};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::checkpoint::Which;
 use crate::config::{Config, Request, Saved, resolve};
 use crate::data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
-use crate::error::{Error, Result, printable, shown};
 use crate::metrics::csv;
-use crate::nn::{ForwardContext, load_state};
-use crate::ops::{download, tensor};
-use crate::parallel::{BackendKind, HostBackend, Shard};
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::ModelFile;
 use crate::trainer::prepare::{blank_model, share_threads};

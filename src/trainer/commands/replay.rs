@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kiln_engine::checkpoint::{self, Loaded};
+use kiln_engine::state::{StateDict, from_safetensors};
+use kiln_system::{Error, Result, shown};
 use tempfile::TempDir;
 
 use super::measured_run::{NOTHING_ELSE, steps_of, text_of};
-use crate::checkpoint::{self, Loaded};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
-use crate::error::{Error, Result, shown};
 use crate::metrics::{Record, StepRecord, links};
-use crate::state::{StateDict, from_safetensors};
 use crate::trainer::child::run;
 use crate::trainer::resume::written;
 use crate::trainer::terminal::say;

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
+use kiln_system::{Error, Result, shown};
+
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
-use crate::error::{Error, Result, shown};
 use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
 use crate::trainer::backend::{AvailableDevices, devices};
 use crate::trainer::phases::listen;

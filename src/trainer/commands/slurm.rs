@@ -1,7 +1,8 @@
 //! `train slurm`: checks what a batch script trains before it is printed or submitted.
 
+use kiln_system::Result;
+
 use crate::config::{Request, check};
-use crate::error::Result;
 use crate::launch::sbatch::submit as give;
 use crate::trainer::terminal::say;
 

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
+use kiln_engine::checkpoint::{CheckpointConfig, Resume};
+use kiln_system::{Error, Result, shown};
 use parking_lot::Mutex;
 
 use super::sweep_dir;
 use super::trial::Trial;
-use crate::checkpoint::{CheckpointConfig, Resume};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
-use crate::error::{Error, Result, shown};
 use crate::report::results::percent;
 use crate::study::halving::{Rung, best, rungs};
 use crate::trainer::results::{Ending, Results};

@@ -3,12 +3,12 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use kiln_engine::checkpoint::{check_writable, run_dir, write_atomic};
+use kiln_system::file::{self, MIB};
+use kiln_system::{Error, Result, shown};
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{check_writable, run_dir, write_atomic};
 use crate::config::grid::Point;
-use crate::error::{Error, Result, shown};
-use crate::file::{self, MIB};
 
 const SWEEPS: &str = "sweeps";
 

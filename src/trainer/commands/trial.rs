@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::checkpoint::{differences, run_dir};
+use kiln_engine::checkpoint::{differences, run_dir};
+use kiln_system::file::{self, TEXT};
+use kiln_system::{Result, shown};
+
 use crate::config::Config;
 use crate::config::grid::Point;
-use crate::error::{Result, shown};
-use crate::file::{self, TEXT};
 use crate::metrics::{Summary, format_duration};
 use crate::report::Run;
 use crate::report::results::percent;

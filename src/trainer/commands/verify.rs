@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
+use kiln_engine::checkpoint;
+use kiln_system::{Error, Result, shown};
 use sha2::{Digest, Sha256};
 
 use super::compare_runs::compare;
 use super::replay::{Difference, Log, Replay, Verification, different_tensor, first_difference, log};
-use crate::checkpoint;
-use crate::error::{Error, Result, shown};
 use crate::metrics::StepRecord;
 use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use kiln_engine::state::{HostTensor, StateDict};
+
 use super::proto::{AttributeProto, FLOAT, NodeProto, TensorProto};
-use crate::state::{HostTensor, StateDict};
 
 const EPSILON: f32 = 1e-5;
 

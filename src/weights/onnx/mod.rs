@@ -8,14 +8,14 @@ mod builder;
 mod network;
 pub mod proto;
 
+use kiln_engine::state::StateDict;
+use kiln_system::{Error, Result};
 use prost::Message;
 use serde_json::json;
 
 use self::proto::{GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto};
 use super::Description;
 use crate::data::Normalization;
-use crate::error::{Error, Result};
-use crate::state::StateDict;
 
 /// The version of the messages, and of the operators (ONNX 1.12).
 const IR_VERSION: i64 = 8;

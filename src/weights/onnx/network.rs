@@ -3,13 +3,14 @@
 //!
 //! The first convolution determines the stem by its kernel and the width by its outputs, the classifier the classes.
 
+use kiln_engine::state::StateDict;
+
 use super::builder::{Builder, Fault, Window};
 use super::proto::{
     AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
 use crate::data::CHANNELS;
 use crate::model::Architecture;
-use crate::state::StateDict;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
 pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {

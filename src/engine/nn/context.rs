@@ -1,0 +1,122 @@
+//! The settings of one forward pass: whether batch-norm uses running, local or synchronised statistics, and the
+//! precision.
+//!
+//! A module cannot change itself in `forward`, and must not: replicas share it, and the result would depend on timing.
+//! So a training pass collects batch statistics in forward order, and the owner of the model updates its running
+//! statistics after the step.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use burn::module::ParamId;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use kiln_ops::statistics::{StatisticsGroup, Synchronized};
+use kiln_ops::{GradientListener, ParameterListener, PrecisionKind};
+use parking_lot::Mutex;
+
+/// Statistics of one batch-norm layer over one batch.
+#[derive(Debug, Clone)]
+pub struct BatchStatistics<B: Backend> {
+    /// Ids of the layer's running mean, running variance and count of batches.
+    pub(super) layer: [ParamId; 3],
+    /// Mean, `[channels]`.
+    pub mean: Tensor<B, 1>,
+    /// Unbiased variance, `[channels]`.
+    pub variance: Tensor<B, 1>,
+}
+
+/// Kernels by their parameter and the height and width of the images.
+type PreparedKernels = HashMap<(ParamId, [usize; 2]), Box<dyn Any + Send>>;
+
+/// The settings and collected statistics of one forward pass; used once. An evaluation of several batches uses it or its
+/// clones for all of them, and prepares the kernels of the model once.
+#[derive(Debug, Clone)]
+pub struct ForwardContext<B: Backend> {
+    mode: Mode,
+    /// The precision of convolutions and the linear layer.
+    pub precision: PrecisionKind,
+    listener: Option<Arc<dyn GradientListener>>,
+    seen: RefCell<Vec<BatchStatistics<B>>>,
+    kernels: Arc<Mutex<PreparedKernels>>,
+}
+
+#[derive(Debug, Clone)]
+enum Mode {
+    Evaluate,
+    Local,
+    Synchronized { group: Arc<dyn StatisticsGroup>, samples: Arc<[usize]>, replica: usize },
+}
+
+impl<B: Backend> ForwardContext<B> {
+    /// Evaluation: running statistics, nothing is collected or exchanged.
+    pub fn evaluate() -> Self {
+        Self::new(Mode::Evaluate)
+    }
+
+    /// Training with the statistics of this replica's own batch.
+    pub fn local() -> Self {
+        Self::new(Mode::Local)
+    }
+
+    /// Training with the statistics of all replicas' samples: how many each of them has, and the number of this one. One
+    /// without any passes some input.
+    pub fn synchronized(group: Arc<dyn StatisticsGroup>, samples: Arc<[usize]>, replica: usize) -> Self {
+        Self::new(Mode::Synchronized { group, samples, replica })
+    }
+
+    fn new(mode: Mode) -> Self {
+        let (seen, kernels) = Default::default();
+        Self { mode, precision: PrecisionKind::F32, listener: None, seen, kernels }
+    }
+
+    /// The same pass with convolutions and the linear layer in `precision`; the default is f32.
+    pub fn in_precision(self, precision: PrecisionKind) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// The same pass; during its backward, `listener` is called with the gradients of convolution kernels.
+    pub fn with_listener(self, listener: Arc<dyn GradientListener>) -> Self {
+        Self { listener: Some(listener), ..self }
+    }
+
+    /// The listener for the gradient of `parameter`.
+    pub(super) fn listener_of(&self, parameter: ParamId) -> Option<ParameterListener> {
+        self.listener.clone().map(|listener| ParameterListener { listener, parameter })
+    }
+
+    /// The kernel for images of this height and width in an evaluation, made by `prepare` at its first use.
+    pub(super) fn prepared<T: Clone + Send + 'static>(
+        &self,
+        parameter: ParamId,
+        image: [usize; 2],
+        prepare: impl FnOnce() -> T,
+    ) -> T {
+        let mut kernels = self.kernels.lock();
+        let kernel = kernels.entry((parameter, image)).or_insert_with(|| Box::new(prepare()));
+        kernel.downcast_ref::<T>().expect("an evaluation has one backend and one precision").clone()
+    }
+
+    /// Whether batch statistics are used.
+    pub fn is_training(&self) -> bool {
+        !matches!(self.mode, Mode::Evaluate)
+    }
+
+    /// The synchronisation of the next layer. Layers are numbered by the statistics collected so far.
+    pub(super) fn synchronized_layer(&self) -> Option<Synchronized> {
+        let Mode::Synchronized { group, samples, replica } = &self.mode else { return None };
+        let (group, samples) = (group.clone(), samples.clone());
+        Some(Synchronized { group, layer: self.seen.borrow().len(), samples, replica: *replica })
+    }
+
+    pub(super) fn collect(&self, statistics: BatchStatistics<B>) {
+        self.seen.borrow_mut().push(statistics);
+    }
+
+    /// The statistics of all layers, in forward order.
+    pub fn into_statistics(self) -> Vec<BatchStatistics<B>> {
+        self.seen.into_inner()
+    }
+}

@@ -1,0 +1,155 @@
+//! Convolution and batch-norm with torchvision's parameter names, on Kiln's own primitives.
+
+use burn::module::{Module, Param};
+use burn::nn::{Initializer, Linear};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use kiln_ops::{
+    Algorithm, ConvOps, Epilogue, Precision, PreparedKernel, Sliding, TrainBackend, batch_norm, conv2d,
+    conv2d_normalized, inference_factors, normalize,
+};
+
+use super::context::{BatchStatistics, ForwardContext};
+
+/// Added to the variance, as in torchvision.
+const EPSILON: f64 = 1e-5;
+
+/// A square convolution without bias.
+#[derive(Module, Debug)]
+pub struct Conv2d<B: Backend> {
+    /// Kernel `[out_channels, in_channels, kernel, kernel]`.
+    pub weight: Param<Tensor<B, 4>>,
+    /// Stride, padding and algorithm.
+    #[module(skip)]
+    pub sliding: Sliding,
+}
+
+impl<B: Backend> Conv2d<B> {
+    /// A kernel of zeros, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
+    pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
+        let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
+        Self { weight, sliding: Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto } }
+    }
+
+    pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.sliding.algorithm = algorithm;
+        self
+    }
+}
+
+impl<B: TrainBackend> Conv2d<B> {
+    /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
+    pub fn forward<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        conv2d(x, P::to_compute(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
+    }
+
+    /// [`Conv2d::forward`], then [`BatchNorm::forward_with`]; in an evaluation in one pass, where the backend has it.
+    pub fn forward_normalized<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        norm: &BatchNorm<B>,
+        epilogue: Epilogue<Tensor<P::Compute, 4>>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        if context.is_training() {
+            return norm.forward_with::<P>(self.forward::<P>(x, context), epilogue, context);
+        }
+        let [_, _, height, width] = x.dims();
+        let kernel = context.prepared(self.weight.id, [height, width], || {
+            PreparedKernel::new(P::to_compute(self.weight.val()), &x, self.sliding)
+        });
+        conv2d_normalized(x, kernel, norm.inference_factors::<P>(), epilogue)
+    }
+}
+
+/// Batch normalisation over `[batch, height, width]`, one statistic per channel.
+///
+/// Running statistics are `0.9 * running + 0.1 * batch` with the unbiased variance, as in PyTorch.
+#[derive(Module, Debug)]
+pub struct BatchNorm<B: Backend> {
+    /// Scale, `[channels]`.
+    pub weight: Param<Tensor<B, 1>>,
+    /// Shift, `[channels]`.
+    pub bias: Param<Tensor<B, 1>>,
+    running_mean: Param<Tensor<B, 1>>,
+    running_var: Param<Tensor<B, 1>>,
+    num_batches_tracked: Param<Tensor<B, 1, Int>>,
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// Scale one (zero with `zero_scale`), shift zero, running mean zero and variance one.
+    pub fn new(channels: usize, zero_scale: bool, device: &B::Device) -> Self {
+        let constant = |value: f64| Initializer::Constant { value }.init([channels], device);
+        Self {
+            weight: constant(if zero_scale { 0.0 } else { 1.0 }),
+            bias: constant(0.0),
+            running_mean: constant(0.0).set_require_grad(false),
+            running_var: constant(1.0).set_require_grad(false),
+            num_batches_tracked: Param::initialized(Default::default(), Tensor::zeros([1], device)),
+        }
+    }
+
+    /// Whether scale and shift are both frozen; false on a backend without autodiff.
+    pub(super) fn is_frozen(&self) -> bool {
+        let tracks = B::ad_enabled(&self.weight.val().device());
+        tracks && !self.weight.is_require_grad() && !self.bias.is_require_grad()
+    }
+
+    /// Number of channels.
+    pub fn channels(&self) -> usize {
+        self.weight.lazy_shape().num_elements()
+    }
+}
+
+impl<B: TrainBackend> BatchNorm<B> {
+    fn inference_factors<P: Precision<B>>(&self) -> [Tensor<P::Compute, 1>; 3] {
+        let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
+        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
+        inference_factors(statistics, parameters, EPSILON)
+    }
+
+    /// Normalises `[batch, channels, height, width]` in the mode of `context`; a frozen layer uses running statistics.
+    pub fn forward<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        self.forward_with::<P>(x, Epilogue::Identity, context)
+    }
+
+    /// [`BatchNorm::forward`] fused with `epilogue`.
+    pub fn forward_with<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        epilogue: Epilogue<Tensor<P::Compute, 4>>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        if !context.is_training() || self.is_frozen() {
+            return normalize(x, self.inference_factors::<P>(), epilogue);
+        }
+        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
+        let done = batch_norm(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
+        let [mean, variance] = [done.mean, done.variance].map(P::to_home);
+        let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
+        context.collect(BatchStatistics { layer, mean, variance });
+        done.output
+    }
+}
+
+/// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
+pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
+    let weight = P::to_compute(layer.weight.val());
+    let product = if <P::Compute as ConvOps>::CHANNELS_INNERMOST {
+        let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
+        let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
+        conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])
+    } else {
+        x.matmul(weight)
+    };
+    let bias = layer.bias.as_ref().map(|bias| P::to_compute(bias.val()).unsqueeze());
+    P::to_home(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
+}

@@ -1,0 +1,37 @@
+//! Softmax cross-entropy with label smoothing, and the ranks of the target classes.
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+
+/// Cross-entropy of every sample, `[batch]`, from `logits` `[batch, classes]` and `targets` `[batch]`.
+///
+/// With smoothing e and C classes: `(1 - e) * -log p(target) + e / C * sum over classes of -log p` (Szegedy et al.
+/// 2016).
+pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>, smoothing: f64) -> Tensor<B, 1> {
+    let [batch, classes] = logits.dims();
+    // Burn sums the last dimension on a CPU in an order that depends on the instruction set, any other in its own.
+    let log_probability = log_softmax(logits.unsqueeze_dim::<3>(2), 1);
+    let of_target = log_probability.clone().gather(1, targets.reshape([batch, 1, 1])).reshape([batch]);
+    if smoothing == 0.0 {
+        return of_target.neg();
+    }
+    let over_classes = log_probability.sum_dim(1).reshape([batch]);
+    (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
+}
+
+/// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the largest.
+/// Of equal logits the lower class ranks first; a NaN ranks behind all classes, so it counts as wrong.
+pub fn ranks_of_targets<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
+    let [batch, classes] = logits.dims();
+    let targets = targets.reshape([batch, 1]);
+    let own = logits.clone().gather(1, targets.clone());
+    let is_lower = ordinals(classes, &logits.device()).lower_equal(targets);
+    let is_before = logits.clone().greater(own.clone()).bool_or(logits.equal(own.clone()).bool_and(is_lower));
+    (is_before.int().sum_dim(1) + own.is_nan().int() * classes as i64).reshape([batch])
+}
+
+/// The numbers from one to `count`, `[1, count]`, made on the device: `Tensor::arange` sends them there from the host.
+pub fn ordinals<B: Backend>(count: usize, device: &B::Device) -> Tensor<B, 2, Int> {
+    Tensor::ones([1, count], device).cumsum(1)
+}

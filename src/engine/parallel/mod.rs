@@ -1,0 +1,103 @@
+//! Data-parallel training: a world of replicas on devices, and their collectives.
+//!
+//! - What is trained: `task.rs`; on which samples: `sampler.rs`; where: `world.rs`.
+//! - A run: `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is
+//!   elastic membership.
+//! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
+//!   `passes.rs` the forward and backward passes, `reduction.rs` the sums of gradients, `sharding.rs` the update in parts,
+//!   `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison of replicas,
+//!   `stage.rs` the place among the stages of a model.
+//! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between processes by
+//!   the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
+//!
+//! This room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an [`Observer`].
+
+mod accumulation;
+mod batches;
+mod bucket;
+mod checksum;
+mod collective;
+mod config;
+mod coordinator;
+mod counts;
+mod device;
+mod divergence;
+#[cfg(feature = "cuda")]
+mod driver;
+mod ending;
+pub mod engine;
+mod epoch;
+mod events;
+mod gathering;
+mod generation;
+#[cfg(feature = "gloo")]
+pub mod gloo;
+mod handle;
+#[cfg(any(feature = "cuda", test))]
+mod kernels;
+mod key;
+mod learner;
+mod loader;
+mod message;
+mod micro_batch_group;
+pub mod nccl;
+mod objective;
+mod outcome;
+mod overlap;
+mod passes;
+mod plan;
+mod position;
+mod probe;
+mod processes;
+mod reduction;
+mod remedy;
+mod replica;
+mod sampler;
+mod set_up;
+mod sharding;
+mod stage;
+mod step;
+mod strategy;
+mod sums;
+mod task;
+mod task_model;
+mod tensors;
+mod threads;
+mod timing;
+mod tree;
+mod validate;
+mod wire;
+mod world;
+mod writer;
+
+pub use collective::{Collective, local_group};
+pub use config::{BackendKind, DistBackend, Elastic, ParallelConfig, ReducePrecision, StrategyKind};
+pub use counts::{COUNTED, Counts};
+pub use device::{HostBackend, check_devices, check_precision};
+pub use events::{EpochReport, GenerationReport, Observer, StepReport};
+pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
+pub use handle::LoaderHandle;
+pub use key::{Broken, Key, Operation};
+pub use kiln_ops::statistics::{Combine, Payload};
+pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};
+pub use loader::{Loader, Shard};
+pub use objective::Objective;
+pub use outcome::Sums;
+pub use plan::Plan;
+pub use position::{Position, StartingPoint, TrainingState};
+pub use probe::{Observation, Observed, Probe, first_difference};
+pub use processes::{Devices, Links, Processes, StageEngine};
+pub use remedy::memory_error;
+pub use remedy::words;
+pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
+pub use sharding::{all_gather, reduce_scatter};
+pub use stage::{Turn, ahead, turns};
+pub use strategy::DataParallel;
+pub use sums::{Destination, sum_across};
+pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
+pub use task_model::{EvaluationOutput, Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
+pub use threads::PATIENCE;
+pub use timing::{Times, Timing, time_copy, time_units};
+pub use validate::{Evaluation, evaluate_shard, merged};
+pub use world::World;
+pub use writer::Write;

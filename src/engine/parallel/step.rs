@@ -1,0 +1,197 @@
+//! One optimizer step of one worker: the passes, the reduction, the exchange of losses, the update.
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use kiln_ops::settle;
+use kiln_system::Result;
+use tracing::info_span;
+
+use super::counts::Counts;
+use super::device::HostBackend;
+use super::events::StepReport;
+use super::key::{Key, Operation};
+use super::message::StepMessage;
+use super::outcome::{Outcome, Read, not_finite};
+use super::passes::Passes;
+use super::probe::Observed;
+use super::remedy::raise_device_panic;
+use super::replica::{Flow, Replica};
+use super::sampler::Group;
+use super::task::Task;
+use crate::nn::{
+    BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
+};
+use crate::optim::{clip_factor, clip_factor_there, global_norm, norms};
+
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
+    /// Forward and backward over the group's micro-batches, one reduction, one update. Returns what follows, and the
+    /// report of this step or, if outcomes are read late, of the last one.
+    pub(super) fn step(&mut self, group: &Group, report: StepReport) -> Result<(Option<StepReport>, Flow)> {
+        let scale = if self.is_scaled() { self.position.loss_scale.scale } else { 1.0 };
+        let Passes { sums, statistics, early } = self.passes(group, scale / group.samples() as f64)?;
+        let gradients = self.packed(self.gradients.take());
+        let gradients = self.reduction.sum(self.key(Operation::Counts), gradients, early)?;
+        let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
+        let outcome = Outcome::new(report, sums, norms.clone(), scale, self.reading.is_late);
+        let outcome = self.reading.next(outcome);
+        let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
+        // The commit: no state has changed yet, and from here on no step of an elastic run waits for others.
+        self.generation.confirm()?;
+        if let Some(report) = &report
+            && !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())
+        {
+            self.skip(report)?;
+            return Ok((Some(report.clone()), flow));
+        }
+        let gradients = self.clipped(gradients, norms, report.as_ref(), scale);
+        self.update_statistics(statistics);
+        self.update(gradients)?;
+        self.observe();
+        if self.is_scaled() {
+            self.position.loss_scale.good();
+        }
+        settle::<B>(&self.device);
+        Ok((report, flow))
+    }
+
+    /// Whether the loss is scaled, as in f16.
+    fn is_scaled(&self) -> bool {
+        self.plan.precision.needs_loss_scale()
+    }
+
+    /// Skips the update for a gradient that is not finite: in f16 that is an overflow, and on all replicas at once, since all
+    /// have the same reduced gradient.
+    fn skip(&mut self, report: &StepReport) -> Result<()> {
+        if self.is_scaled() && self.position.loss_scale.overflow() {
+            return Ok(());
+        }
+        Err(not_finite("the gradient", None, report.step))
+    }
+
+    /// Sums losses and counts over all replicas, if there is an outcome, and agrees on whether to continue. A loss that
+    /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
+    fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
+        let (own, report) = outcome.map(Outcome::read).unzip();
+        raise_device_panic(&self.device);
+        let Read { counts, norms, scale } = own.unwrap_or_default();
+        // The replicas of a stage have the same gradient, unless each has a part of it.
+        let tells = self.reduction.own.is_some() || self.collective.rank() == 0;
+        let message = StepMessage {
+            counts,
+            stop: self.plan.stop.reason(),
+            is_ending: self.generation.is_ending(),
+            norms: if tells { norms } else { Vec::new() },
+        };
+        let gather = || self.stage.everyone.all_gather(key, message.encode(self.tensors), |all| all);
+        let all = info_span!("exchange of losses").in_scope(gather)?;
+        let all: Vec<StepMessage> = all.iter().map(|values| StepMessage::decode(values)).collect();
+        let mut total = Counts::default();
+        for (worker, StepMessage { counts, .. }) in all.iter().enumerate() {
+            if !counts.loss.is_finite() && !self.is_scaled() {
+                let (replica, step) = (worker % self.plan.world.size, report.map_or(0, |report| report.step));
+                return Err(not_finite("the loss", Some(replica), step));
+            }
+            total += *counts;
+        }
+        // In the order of the model's tensors, as the workers are.
+        let norms: Vec<f32> = all.iter().flat_map(|message| &message.norms).copied().collect();
+        let gradient_norm = global_norm(&norms) / scale;
+        let report = report.map(|report| StepReport { gradient_norm, counts: total, ..report });
+        // If one process was asked to stop, all do.
+        if let Some(reason) = all.iter().find_map(|message| message.stop.clone()) {
+            self.plan.stop.request(reason);
+            return Ok((report, Flow::Stop));
+        }
+        let parts = all.iter().any(|message| message.is_ending);
+        Ok((report, if parts { Flow::Part } else { Flow::Continue }))
+    }
+
+    /// Reads the outcome of the last step, if that has not been done.
+    pub(super) fn settle_outcome(&mut self) -> Result<()> {
+        let Some(outcome) = self.reading.unread.take() else { return Ok(()) };
+        // The next step has a collective of this name, too.
+        let key = Key { micro_batch: 1, ..self.key(Operation::Counts) };
+        if let (Some(report), _) = self.exchange(Some(outcome), key)? {
+            if !report.gradient_norm.is_finite() {
+                return Err(not_finite("the gradient", None, report.step));
+            }
+            self.account(report);
+        }
+        Ok(())
+    }
+
+    /// The gradients in the vectors that the optimizer wants them in.
+    fn packed(&self, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
+        match &self.arenas {
+            Some(arenas) => arenas.pack(gradients),
+            None => gradients,
+        }
+    }
+
+    /// The gradients of the unscaled loss, clipped by their norm and by value. A device whose outcome is read late has the
+    /// norm itself.
+    fn clipped(
+        &self,
+        gradients: Vec<Tensor<B, 1>>,
+        norms: Vec<Tensor<B, 1>>,
+        report: Option<&StepReport>,
+        scale: f64,
+    ) -> Vec<Tensor<B, 1>> {
+        let _phase = info_span!("optimizer").entered();
+        let (limit, most) = (self.plan.optim.clip_grad_norm, self.plan.optim.clip_grad_value);
+        let there = norms.into_iter().next().filter(|_| self.reading.is_late && limit > 0.0);
+        let there = there.map(|norm| clip_factor_there(norm, limit));
+        let here = if self.reading.is_late {
+            1.0
+        } else {
+            clip_factor(report.map_or(0.0, |report| report.gradient_norm), limit) / scale
+        };
+        let clip = |mut gradient: Tensor<B, 1>| {
+            if let Some(factor) = &there {
+                gradient = gradient * factor.clone();
+            }
+            if here != 1.0 {
+                gradient = gradient * here;
+            }
+            if most > 0.0 { gradient.clamp(-most, most) } else { gradient }
+        };
+        gradients.into_iter().map(clip).collect()
+    }
+
+    fn update_statistics(&mut self, of_micro_batches: Vec<Vec<BatchStatistics<Autodiff<B>>>>) {
+        for statistics in of_micro_batches {
+            let _phase = info_span!("running statistics").entered();
+            self.set_model(update_running_statistics(self.model(), statistics));
+        }
+    }
+
+    /// One step of the learner's optimizer, and the weights that other replicas have updated from them.
+    fn update(&mut self, mut gradients: Vec<Tensor<B, 1>>) -> Result<()> {
+        let phase = info_span!("optimizer").entered();
+        if let Some(arenas) = &self.arenas {
+            self.rule.prepare(gradients.clone());
+            gradients = arenas.unpack(gradients);
+        }
+        let first = self.reduction.own.as_ref().map_or(0, |own| own.start);
+        self.learner.optimizer_step(gradients_of(&self.learner.model(), first, gradients));
+        drop(phase);
+        if self.reduction.own.is_some() {
+            let _phase = info_span!("all-gather").entered();
+            let model = self.model();
+            let weights = self.reduction.gather(self.key(Operation::Counts), flat(&model, TensorSet::Trained))?;
+            self.set_model(with_flat(model, TensorSet::Trained, weights));
+        }
+        Ok(())
+    }
+
+    /// Shows the new weights to the probe and to the average.
+    fn observe(&mut self) {
+        if let Some(probe) = self.probe(0).filter(|_| self.collective.rank() == 0) {
+            let (model, units) = (self.model(), self.task.units());
+            probe.tensors(Observed::Weight, &units, parameter_names(&model), &flat(&model, TensorSet::Trained));
+        }
+        if let Some(average) = &mut self.average {
+            average.update(flat(&self.learner.model(), TensorSet::All));
+        }
+    }
+}

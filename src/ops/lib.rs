@@ -1,0 +1,74 @@
+//! Backend-generic primitives that Burn lacks or computes too slowly for training convolutional networks.
+//!
+//! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies for some
+//! backends ([`kiln_kernels`] on processors), and a hand-written backward for `Autodiff`. The room knows no model, world or
+//! thread: values of other replicas come through [`statistics::StatisticsGroup`].
+
+#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+mod agreement;
+mod batch_norm;
+mod batch_norm_backward;
+mod bridge;
+mod conv;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod cut;
+mod epilogue;
+mod exchange;
+#[cfg(feature = "flex")]
+mod flex;
+mod gradient;
+mod gradient_watch;
+mod host;
+pub mod images;
+mod pool;
+mod precision;
+mod sliding;
+pub mod statistics;
+#[cfg(feature = "tch")]
+mod torch;
+mod traffic;
+mod transfer;
+mod trim;
+mod update;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
+
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
+pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use cube::use_one_stream;
+pub use cut::{Awaited, cut, leaf};
+pub use epilogue::{Epilogue, ReluState};
+pub use gradient::GradientOps;
+pub use gradient_watch::{Watcher, watched};
+pub use host::release_freed;
+pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
+pub use images::ImageOps;
+pub use pool::{PoolOps, Pooled, max_pool};
+pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
+pub use sliding::{Algorithm, Sliding};
+#[cfg(all(feature = "tch", target_os = "linux"))]
+pub use torch::bound_spinning;
+#[cfg(feature = "tch")]
+pub use torch::{choose_kernels, cuda_devices};
+pub use traffic::{BetweenSteps, reading};
+pub use traffic::{Traffic, traffic};
+pub use transfer::{download, download_each, from_values, upload, with_values};
+pub use update::{AdamW, Sgd, UpdateOps};
+
+pub fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// The inverse of [`tensor`].
+pub fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
+
+/// All primitives that Kiln's models need of a backend.
+pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}
+
+impl<B: BatchNormOps + ConvOps + PoolOps> TrainBackend for B {}
