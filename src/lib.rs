@@ -15,15 +15,15 @@
 //! |---|---|---|
 //! | [`kiln_system`] | errors with exit codes, requests to stop, files read within bounds | anything else |
 //! | [`kiln_objects`] | downloads and object stores | what files hold |
-//! | [`kiln_kernels`] | convolutions, batch-norm and updates for processors, on slices | Burn |
-//! | [`kiln_ops`] | primitives that are generic over backends: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of [`kiln_kernels`] on `flex` and LibTorch | models, threads |
+//! | `kiln_kernels` | convolutions, batch-norm and updates for processors, on slices | Burn |
+//! | [`kiln_ops`] | primitives that are generic over backends: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of `kiln_kernels` on `flex` and LibTorch | models, threads |
 //! | [`kiln_engine`] | data-parallel training of any model: tasks, replicas, collectives, optimizers, checkpoints | images, networks, terminals, how processes meet |
+//! | [`kiln_data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
 //!
 //! The application has these rooms; data flows down this list, and a room imports only rooms above it.
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
 //! | [`model`] | ResNet-18 and 34, predictions from logits | data sets, files |
 //! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
 //! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |
@@ -93,7 +93,6 @@
 
 pub mod cli;
 pub mod config;
-pub mod data;
 pub mod guide;
 pub mod launch;
 pub mod metrics;

@@ -8,10 +8,10 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
 use kiln::cli::{Run, parse};
-use kiln::data::is_decoding;
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::trainer::warn;
+use kiln_data::is_decoding;
 use kiln_engine::parallel::memory_error;
 use kiln_system::stop::{leave, survive_file_limit};
 

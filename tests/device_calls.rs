@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use burn::backend::{Autodiff, Wgpu};
 use burn::tensor::Tensor;
-use kiln::data::{ImageSet, Normalization};
 use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, StartingPoint, StepReport, TrainingState, Write,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn_dataset::Dataset;
-use kiln::data::{HostBatch, Picture};
 use kiln::model::{ModelConfig, ResNet};
 use kiln::trainer::classification::{Classification, Images, Logits};
+use kiln_data::{HostBatch, Picture};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{
     Activations, DataParallel, Evaluated, HostBackend, Observation, Observed, Passage, Passed, Probe, Shard, Split,

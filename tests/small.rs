@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use burn::backend::Autodiff;
-use kiln::data::ImageSet;
-use kiln::data::synthetic::{NORMALIZATION, Split, draw};
 use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln_data::ImageSet;
+use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_engine::nn::{initialize, state_dict};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict};

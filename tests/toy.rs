@@ -12,8 +12,8 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dataset::Dataset;
-use kiln::data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln::trainer::classification::Classification;
+use kiln_data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln_engine::optim::{OptimConfig, Schedule};
 use kiln_engine::parallel::{

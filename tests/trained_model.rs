@@ -105,7 +105,7 @@ fn a_run_begins_with_the_weights_of_another_one() {
 #[test]
 fn images_are_named_and_a_bad_one_keeps_no_other_from_it() {
     let place = trained();
-    let drawn = kiln::data::synthetic::draw(kiln::data::synthetic::Split::Validation, 20).unwrap();
+    let drawn = kiln_data::synthetic::draw(kiln_data::synthetic::Split::Validation, 20).unwrap();
     for id in 0..20 {
         let planes = drawn.image(id).unwrap();
         let pixel =

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kiln_data::{Corrupt, DataConfig, Exif, Recipe};
 use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
-use crate::data::{Corrupt, DataConfig, Exif, Recipe};
 use crate::trainer::pack;
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use kiln_data::Source;
 use kiln_objects::is_url;
 use kiln_system::file::{self, TEXT};
 use kiln_system::shown;
@@ -15,7 +16,6 @@ use super::merged::DEFAULTS;
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, suggestion};
-use crate::data::Source;
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
 pub const SESSION_KEYS: [&str; 26] = [

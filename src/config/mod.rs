@@ -19,12 +19,12 @@
 
 use std::collections::BTreeMap;
 
+use kiln_data::DataConfig;
 use kiln_engine::checkpoint::CheckpointConfig;
 use kiln_engine::optim::{OptimConfig, ScheduleConfig};
 use kiln_engine::parallel::ParallelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::data::DataConfig;
 use crate::model::ModelConfig;
 
 pub mod alias;

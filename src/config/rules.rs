@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use kiln_data::{Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{OptimizerKind, ScheduleKind};
 use kiln_engine::parallel::{DistBackend, Elastic, StrategyKind};
 use kiln_objects::is_url;
@@ -16,7 +17,6 @@ use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, enumerate, plain};
 use super::{flag, suggestion};
-use crate::data::{Corrupt, Decode, Exif, Order, Source};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.

@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::normalization::NormalizationKind;
@@ -53,7 +52,7 @@ pub enum Corrupt {
 }
 
 /// What becomes of the orientation that cameras store beside an image (EXIF).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {
     /// Images are taken as they are stored, as torchvision does.

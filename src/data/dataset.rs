@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn_dataset::Dataset;
+use kiln_engine::parallel::Foresight;
 use kiln_system::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -16,7 +17,6 @@ use super::framing::Framing;
 use super::normalization::Normalization;
 use super::sample_key::SampleKey;
 use super::samples::{Encoded, Need};
-use kiln_engine::parallel::Foresight;
 pub use kiln_ops::images::CHANNELS;
 
 #[derive(Debug, Clone, PartialEq)]

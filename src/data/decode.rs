@@ -16,7 +16,7 @@ use kiln_system::file::MIB;
 use super::config::Exif;
 use super::{exif, jpeg};
 
-pub(crate) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
+pub const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
 /// Most bytes of an encoded image, and of a decoded one.
 pub(super) const LARGEST: u64 = 512 * MIB;
@@ -138,7 +138,7 @@ pub(super) fn has_both_ends(
 }
 
 /// Whether the suffix of a file's name is that of an image.
-pub(crate) fn is_image(name: &[u8]) -> bool {
+pub fn is_image(name: &[u8]) -> bool {
     SUFFIXES.iter().any(|known| suffix(name).eq_ignore_ascii_case(known))
 }
 
@@ -188,7 +188,7 @@ fn kind(name: &[u8]) -> &'static str {
 }
 
 /// Planes of red, green and blue, `[3, height, width]`, as an image.
-pub(crate) fn to_image(planes: &[u8], [height, width]: [usize; 2]) -> RgbImage {
+pub fn to_image(planes: &[u8], [height, width]: [usize; 2]) -> RgbImage {
     RgbImage::from_fn(width as u32, height as u32, |column, row| {
         let at = row as usize * width + column as usize;
         Rgb([0, 1, 2].map(|channel| planes[channel * height * width + at]))

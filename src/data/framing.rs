@@ -42,7 +42,7 @@ impl Framing {
     /// The whole image, squeezed.
     pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore, decode: Decode::Whole };
 
-    pub(crate) fn for_validation(config: &DataConfig) -> Self {
+    pub fn for_validation(config: &DataConfig) -> Self {
         Self { middle: config.center_crop, area: 0.0, exif: config.exif, decode: config.decode }
     }
 

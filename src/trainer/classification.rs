@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
+use kiln_data::{Augment, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble};
 use kiln_engine::nn::{HEAD, cross_entropy};
 use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
@@ -13,7 +14,6 @@ use kiln_ops::{HostOps, tensor};
 use kiln_system::{Error, Result};
 
 use crate::config::Config;
-use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 
 /// The images of both splits, and their preparation.

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use kiln_data::ImageSet;
 use kiln_engine::checkpoint::write_atomic;
 use kiln_engine::parallel::Counts;
 use kiln_system::{Error, Result};
 
 use super::pictures::picture;
-use crate::data::ImageSet;
 use crate::metrics::csv;
 use crate::model::{Hits, Prediction};
 use crate::report::evaluation::{Evaluation, Pair, Sample};

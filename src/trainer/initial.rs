@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
+use kiln_data::Progress;
 use kiln_engine::checkpoint::{self, Resume};
 use kiln_engine::nn::{load_state, state_dict};
 use kiln_engine::parallel::HostBackend;
@@ -13,7 +14,6 @@ use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
 use super::prepare::{Prepared, blank_model};
 use crate::config::Config;
-use crate::data::Progress;
 use crate::model::{Architecture, ParameterCount, ResNet, count_parameters};
 use crate::weights::{self, Stated, torchvision};
 

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln_data::{DataSplits, Progress};
 use kiln_system::{Result, printable};
 use parking_lot::Mutex;
 
 use super::terminal::say;
 use crate::config::{Config, ProgressKind};
-use crate::data::{self, DataSplits, Progress};
 use crate::metrics::meter::ETA_WINDOW;
 use crate::metrics::{Throughput, format_duration};
 
@@ -25,7 +25,7 @@ const INTERVAL: f64 = 10.0;
 /// Loads the data set and shows the progress, but not with `--progress none`.
 pub(super) fn load(config: &Config) -> Result<DataSplits> {
     let bars = Bars::new(config.run.progress);
-    let load = if config.run.dry_run { data::survey } else { data::load };
+    let load = if config.run.dry_run { kiln_data::survey } else { kiln_data::load };
     let splits = load(&config.data, &|progress| bars.show(progress))?;
     bars.finish();
     Ok(splits)

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kiln_data::{Exif, Normalization};
 use kiln_engine::checkpoint::{self, Store, Which, run_dir};
 use kiln_engine::saved::tensors_and_metadata;
 use kiln_engine::state::{Metadata, StateDict};
@@ -11,7 +12,6 @@ use kiln_system::{Error, Result, shown};
 use super::resume::saved;
 use super::terminal::warn;
 use crate::config::{Config, Saved};
-use crate::data::{Exif, Normalization};
 use crate::model::{ModelConfig, Stem, check_blocks, recognize};
 use crate::weights::{self, Description, Format, Stated, list};
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use kiln_data::{DataConfig, Source, synthetic};
 use kiln_engine::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
 use kiln_engine::parallel::{BackendKind, HostBackend, StrategyKind, World};
 use kiln_ops::{Algorithm, PrecisionKind};
@@ -13,7 +14,6 @@ use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
-use crate::data::{DataConfig, Source, synthetic};
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 

@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use image::imageops::{FilterType, resize};
 use image::{ImageFormat, Rgb, RgbImage};
+use kiln_data::{CHANNELS, HostBatch, Normalization, to_image};
 
-use crate::data::{CHANNELS, HostBatch, Normalization, to_image};
 use crate::report::evaluation::Evaluation;
 
 /// Columns and rows of a sheet.

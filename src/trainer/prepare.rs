@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use kiln_data::{DataConfig, DataSplits};
 use kiln_engine::checkpoint::{Interval, Resume};
 use kiln_engine::nn::{freeze, initialize};
 use kiln_engine::optim::Schedule;
@@ -15,7 +16,6 @@ use kiln_system::{Error, Result, shown};
 use super::classification::Classification;
 use super::terminal::warn;
 use crate::config::Config;
-use crate::data::{self, DataConfig, DataSplits};
 use crate::launch::FixedMembership;
 use crate::model::ResNet;
 
@@ -53,7 +53,7 @@ pub(super) fn prepare<B: HostBackend>(
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
     let task = Arc::new(Classification::new(config, &splits));
     let transport = Transport::default();
-    let fingerprint = data::fingerprint(&splits);
+    let fingerprint = kiln_data::fingerprint(&splits);
     Ok(Prepared { fingerprint, splits, classes, plan, task, transport, stages: None })
 }
 

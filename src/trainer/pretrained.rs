@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
+use kiln_data::NormalizationKind;
 use kiln_system::{Result, shown};
 
 use super::initial::TORCHVISION;
 use super::model_file::{chosen, unchecked, usual};
 use super::origin::with_saved;
 use crate::config::{Request, Saved, sketch};
-use crate::data::NormalizationKind;
 use crate::model::{Architecture, Stem, recognize};
 use crate::weights::Description;
 

@@ -1,12 +1,13 @@
 //! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header of
 //! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kiln_data::{Exif, Normalization};
 use kiln_engine::state::Metadata;
 use serde_json::{Value, json};
 
 use super::quoted;
-use crate::data::{Exif, Normalization};
 
 const CLASSES: &str = "classes";
 const MEAN: &str = "mean";
@@ -91,7 +92,7 @@ pub struct Stated {
     #[arg(long, value_name = "X", value_parser = share)]
     pub center_crop: Option<f64>,
     /// Whether images are turned upright, as their camera says; without it, what the weights say.
-    #[arg(long, value_name = "CHOICE")]
+    #[arg(long, value_name = "CHOICE", value_parser = exif_choice())]
     pub exif: Option<Exif>,
     /// Names of the classes in the order of the outputs; without them, what the weights say.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -197,8 +198,14 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "0 or a number from 0.1 to 1".into())
 }
 
+const EXIF_CHOICES: [Exif; 2] = [Exif::Ignore, Exif::Apply];
+
+fn exif_choice() -> impl TypedValueParser<Value = Exif> {
+    PossibleValuesParser::new(EXIF_CHOICES.map(Exif::name)).try_map(|name| exif(&name))
+}
+
 fn exif(text: &str) -> Result<Exif, String> {
-    Exif::from_str(text, false).map_err(|_| "'ignore' or 'apply'".into())
+    EXIF_CHOICES.into_iter().find(|choice| choice.name() == text).ok_or("'ignore' or 'apply'".into())
 }
 
 fn classes(text: &str) -> Result<Vec<String>, String> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
-use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, assemble};
+use kiln_data::synthetic::{NORMALIZATION, Split, draw};
+use kiln_data::{Augment, DataConfig, assemble};
 use kiln_engine::parallel::{Loader, Shard, fetch};
 
 const IMAGES: usize = 10_240;

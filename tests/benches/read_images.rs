@@ -11,7 +11,7 @@ mod allocator;
 
 use std::time::Instant;
 
-use kiln::data::{Augment, DataConfig, Decode, Source, assemble, load};
+use kiln_data::{Augment, DataConfig, Decode, Source, assemble, load};
 use kiln_engine::parallel::{Loader, Shard, fetch};
 
 const BATCH: usize = 128;

@@ -1,6 +1,6 @@
 //! Augmentation, against a computation pixel by pixel that shares nothing with it but the keyed draws.
 
-use kiln::data::{Augment, CropFill, DataConfig, Normalization, Purpose, SampleKey};
+use kiln_data::{Augment, CropFill, DataConfig, Normalization, Purpose, SampleKey};
 
 const SIZE: [usize; 2] = [7, 5];
 const NORMALIZATION: Normalization = Normalization::CIFAR10;

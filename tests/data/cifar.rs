@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kiln::data::{DataConfig, DataSplits, Source};
+use kiln_data::{DataConfig, DataSplits, Source};
 use tempfile::{TempDir, tempdir};
 
 use super::{assert_names, complaint, load, repository};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use kiln::data::{Augment, ColorJitter, DataConfig, Normalization, Property, SampleKey};
+use kiln_data::{Augment, ColorJitter, DataConfig, Normalization, Property, SampleKey};
 
 use super::repository;
 use crate::python::ask;

@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use kiln::data::Progress;
-use kiln::data::download::{Archive, base_url, ensure};
+use kiln_data::Progress;
+use kiln_data::download::{Archive, base_url, ensure};
 use tempfile::tempdir;
 
 use super::assert_names;

@@ -1,6 +1,6 @@
 //! Random erasing, against torchvision given the same draws; `tests/fixtures/augment/make.py` asked it.
 
-use kiln::data::{Augment, DataConfig, Normalization, RandomErasing, SampleKey};
+use kiln_data::{Augment, DataConfig, Normalization, RandomErasing, SampleKey};
 
 use super::repository;
 

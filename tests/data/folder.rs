@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use kiln::data::{Augment, Corrupt, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
+use kiln_data::{Augment, Corrupt, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
 use kiln_engine::parallel::Shard;
 use sha2::{Digest, Sha256};
 use tempfile::{TempDir, tempdir};
@@ -139,7 +139,7 @@ fn a_set_of_small_images_that_are_enlarged_is_noticed() {
 fn progress_ends_with_all_files() {
     let dir = pets();
     let seen = RefCell::new(Vec::new());
-    kiln::data::load(&config(dir.path()), &|progress| seen.borrow_mut().push(progress)).unwrap();
+    kiln_data::load(&config(dir.path()), &|progress| seen.borrow_mut().push(progress)).unwrap();
     let what = dir.path().join("train").display().to_string();
     assert!(seen.borrow().contains(&Progress::Files { what, done: 3, total: 3 }), "{seen:?}");
     let is_listing =

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use image::imageops::{FilterType, crop_imm, resize};
 use image::{Rgb, RgbImage};
-use kiln::data::{CropBox, DataConfig, Framing, ImageSet, SampleKey, Source, fingerprint};
+use kiln_data::{CropBox, DataConfig, Framing, ImageSet, SampleKey, Source, fingerprint};
 use tempfile::{TempDir, tempdir};
 
 use super::load;

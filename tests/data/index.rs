@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use kiln::data::{DataConfig, DataSplits, Source, fingerprint};
+use kiln_data::{DataConfig, DataSplits, Source, fingerprint};
 
 use super::shards::{age, both, complaint, config, content, date, picture, shard, shards_of};
 use super::{assert_names, load};

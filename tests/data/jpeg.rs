@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::data::{CropBox, DataConfig, DataSplits, Decode, Exif, Framing, ImageSet, SampleKey, Source, fingerprint};
+use kiln_data::{CropBox, DataConfig, DataSplits, Decode, Exif, Framing, ImageSet, SampleKey, Source, fingerprint};
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 

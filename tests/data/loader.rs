@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet};
+use kiln_data::synthetic::{NORMALIZATION, Split, draw};
+use kiln_data::{Augment, DataConfig, HostBatch, ImageSet};
 use kiln_engine::parallel::{Loader, Shard};
 
 use super::assemble;

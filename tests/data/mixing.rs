@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kiln::data::mixing::patch;
-use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
+use kiln_data::mixing::patch;
+use kiln_data::synthetic::{NORMALIZATION, Split, draw};
+use kiln_data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
 use kiln_engine::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, repository};

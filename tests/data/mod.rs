@@ -24,12 +24,12 @@ mod synthetic;
 
 use std::path::{Path, PathBuf};
 
-use kiln::data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
+use kiln_data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
 use kiln_engine::parallel::{Shard, fetch};
 
 /// Loads without watching the progress.
 fn load(config: &DataConfig) -> kiln_system::Result<DataSplits> {
-    kiln::data::load(config, &|_| {})
+    kiln_data::load(config, &|_| {})
 }
 
 /// The batch of `shard`, mixed as `mix` says.
@@ -41,7 +41,7 @@ fn assemble(
     mix: Option<Mix>,
 ) -> kiln_system::Result<HostBatch> {
     let partners = mix.map(|mix| (fetch(images, &shard.partners).unwrap(), mix));
-    kiln::data::assemble(fetch(images, &shard.ids).unwrap(), partners, augment, seed, shard)
+    kiln_data::assemble(fetch(images, &shard.ids).unwrap(), partners, augment, seed, shard)
 }
 
 /// The one line with which loading `source` from `dir` fails.

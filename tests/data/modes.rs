@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kiln::data::{Exif, Framing, ImageSet};
+use kiln_data::{Exif, Framing, ImageSet};
 use tempfile::tempdir;
 
 use crate::python::ask;

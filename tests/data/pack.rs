@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::data::{Corrupt, DataConfig, Exif, Recipe, Source, fingerprint, pack};
+use kiln_data::{Corrupt, DataConfig, Exif, Recipe, Source, fingerprint, pack};
 use tempfile::{TempDir, tempdir};
 
 use super::shards::{IMAGES, both, complaint, config, content, picture};

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use kiln::data::{Corrupt, DataConfig, Source, fingerprint, pack};
+use kiln_data::{Corrupt, DataConfig, Source, fingerprint, pack};
 use parquet::basic::Encoding;
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::metadata::KeyValue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use kiln::data::{Augment, DataConfig, Normalization, Operation, RandAugment, SampleKey};
+use kiln_data::{Augment, DataConfig, Normalization, Operation, RandAugment, SampleKey};
 use sha2::{Digest, Sha256};
 
 use super::repository;

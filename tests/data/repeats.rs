@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Purpose, SampleKey};
+use kiln_data::synthetic::{NORMALIZATION, Split, draw};
+use kiln_data::{Augment, DataConfig, Purpose, SampleKey};
 use kiln_engine::parallel::{Group, MicroBatch, Sampler, SamplerConfig, Shard};
 
 use super::{assemble, assert_names};

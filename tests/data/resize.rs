@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use kiln::data::synthetic::{Split, draw};
-use kiln::data::{DataConfig, Framing, ImageSet, Source, fingerprint, load};
+use kiln_data::synthetic::{Split, draw};
+use kiln_data::{DataConfig, Framing, ImageSet, Source, fingerprint, load};
 
 use crate::python::ask;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use image::{Rgb, RgbImage};
-use kiln::data::{Corrupt, DataConfig, DataSplits, Source, fingerprint, pack};
+use kiln_data::{Corrupt, DataConfig, DataSplits, Source, fingerprint, pack};
 use sha2::{Digest, Sha256};
 use tar::{Builder, Header};
 use tempfile::{TempDir, tempdir};
@@ -95,7 +95,7 @@ pub fn complaint(config: &DataConfig) -> String {
 /// Classes, labels and pixels.
 pub fn content(splits: &DataSplits) -> (Vec<String>, Vec<(u32, Vec<u8>)>) {
     let sets = [&splits.train, &splits.validation];
-    let images = |set: &std::sync::Arc<kiln::data::ImageSet>| {
+    let images = |set: &std::sync::Arc<kiln_data::ImageSet>| {
         (0..set.len() as u32).map(|id| (set.label(id), set.image(id).unwrap())).collect::<Vec<_>>()
     };
     (splits.train.classes().to_vec(), sets.into_iter().flat_map(images).collect())

@@ -1,7 +1,7 @@
 //! The drawn data set: reproducible to the byte, balanced, and the origin of the sample in `data/`.
 
-use kiln::data::synthetic::{CLASSES, NORMALIZATION, Split, draw};
-use kiln::data::{DataConfig, ImageSet, Source, fingerprint};
+use kiln_data::synthetic::{CLASSES, NORMALIZATION, Split, draw};
+use kiln_data::{DataConfig, ImageSet, Source, fingerprint};
 
 use super::{assert_names, load, repository};
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use kiln::data::{Corrupt, DataConfig, ImageSet, Source, load, pack};
+use kiln_data::{Corrupt, DataConfig, ImageSet, Source, load, pack};
 use sha2::{Digest, Sha256};
 use tar::{Builder, Header};
 use tempfile::{TempDir, tempdir};

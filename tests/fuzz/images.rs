@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln::data::{Decode, Exif, Framing, ImageSet};
+use kiln_data::{Decode, Exif, Framing, ImageSet};
 use tempfile::tempdir;
 
 use super::corpus;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use kiln::data::{Exif, Normalization};
 use kiln::weights::pth::from_bytes;
 use kiln::weights::{Description, to_pth};
+use kiln_data::{Exif, Normalization};
 use kiln_engine::checkpoint::content::Entry;
 use kiln_engine::checkpoint::manifest::Manifest;
 use kiln_engine::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::data::{Augment, ImageSet, Normalization};
 use kiln::model::{Architecture, ModelConfig, ResNet};
 use kiln::trainer::classification::Classification;
+use kiln_data::{Augment, ImageSet, Normalization};
 use kiln_engine::nn::load_state;
 use kiln_engine::optim::{OptimConfig, Schedule};
 use kiln_engine::parallel::{

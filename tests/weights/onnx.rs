@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use kiln::data::{Exif, Normalization};
 use kiln::weights::Description;
 use kiln::weights::onnx::proto::{FLOAT, GraphProto, Length, ModelProto, NodeProto};
 use kiln::weights::onnx::to_onnx;
+use kiln_data::{Exif, Normalization};
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use kiln_system::Error;
 use prost::Message;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use kiln::data::{Exif, Normalization};
 use kiln::weights::{Description, Stated, Weights, pth, to_pth};
+use kiln_data::{Exif, Normalization};
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use tempfile::tempdir;
 

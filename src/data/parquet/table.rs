@@ -11,7 +11,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use serde_json::Value;
 
 use super::pages::Pages;
-use crate::data::decode::guarded;
+use crate::decode::guarded;
 
 /// Columns with pictures, the first of which is taken.
 const IMAGES: [&str; 4] = ["image.bytes", "img.bytes", "image", "img"];

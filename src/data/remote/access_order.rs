@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::data::samples::Need;
+use crate::samples::Need;
 
 /// The time of what is not known to be needed again.
 pub(super) const NEVER: u32 = u32::MAX;

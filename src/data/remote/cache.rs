@@ -17,8 +17,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use sha2::{Digest, Sha256};
 
 use super::access_order::NEVER;
-use crate::data::config::DataConfig;
-use crate::data::index::Index;
+use crate::config::DataConfig;
+use crate::index::Index;
 
 /// The unit in which a file system frees space.
 const BLOCK: u64 = 4096;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::access_order::AccessOrder;
 use super::cache::Cache;
-use crate::data::index::Index;
+use crate::index::Index;
 
 /// Most samples that are expected at the same time.
 pub(super) const MOST: usize = 1 << 14;

@@ -18,10 +18,10 @@ use parking_lot::{Condvar, Mutex};
 use super::REQUESTS;
 use super::cache::{Cache, read};
 use super::prefetch_buffer::{MOST, PrefetchBuffer, Request, Slot, State};
-use crate::data::config::{DataConfig, Order};
-use crate::data::index::Index;
-use crate::data::samples::{Need, Samples};
-use crate::data::store::Store;
+use crate::config::{DataConfig, Order};
+use crate::index::Index;
+use crate::samples::{Need, Samples};
+use crate::store::Store;
 
 /// Bytes that are fetched for nothing instead of by a request of their own.
 const GAP: u64 = 64 << 10;
@@ -32,7 +32,7 @@ const LARGEST: u64 = 8 << 20;
 /// Samples that are looked at together for neighbours.
 const TOGETHER: usize = 256;
 
-pub(in crate::data) struct Prefetcher {
+pub(crate) struct Prefetcher {
     store: Arc<dyn Store>,
     samples: Arc<dyn Samples>,
     buffer: Mutex<PrefetchBuffer>,
@@ -51,7 +51,7 @@ struct PrefetchStream {
 
 impl Prefetcher {
     /// Reads `samples` of `store`.
-    pub(in crate::data) fn new(store: Arc<dyn Store>, samples: Arc<dyn Samples>, config: &DataConfig) -> Result<Self> {
+    pub(crate) fn new(store: Arc<dyn Store>, samples: Arc<dyn Samples>, config: &DataConfig) -> Result<Self> {
         let index = samples.index();
         let buffer = PrefetchBuffer::new(index.len(), Cache::open(config, index)?);
         let mut lying: Vec<u32> = Vec::new();

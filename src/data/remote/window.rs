@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Remote;
-use crate::data::store::ReadAt;
+use crate::store::ReadAt;
 
 const SMALLEST: u64 = 4 << 10;
 const LARGEST: u64 = 4 << 20;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
+use kiln_data::{DataSplits, Normalization};
 use kiln_engine::checkpoint::Which;
 use kiln_engine::nn::load_state;
 use kiln_engine::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
@@ -12,7 +13,6 @@ use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, printable, shown};
 
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
-use crate::data::{DataSplits, Normalization};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
 use crate::report::evaluation::{self as findings, DIRECTORY};

@@ -9,6 +9,7 @@ use std::slice::from_ref;
 
 use burn::module::AutodiffModule;
 use burn::tensor::activation::softmax;
+use kiln_data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
 use kiln_engine::checkpoint::Which;
 use kiln_engine::nn::{ForwardContext, load_state};
 use kiln_engine::parallel::{BackendKind, HostBackend, Shard};
@@ -18,7 +19,6 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Config, Request, Saved, resolve};
-use crate::data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
 use crate::metrics::csv;
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::ModelFile;

@@ -8,6 +8,7 @@ mod builder;
 mod network;
 pub mod proto;
 
+use kiln_data::Normalization;
 use kiln_engine::state::StateDict;
 use kiln_system::{Error, Result};
 use prost::Message;
@@ -15,7 +16,6 @@ use serde_json::json;
 
 use self::proto::{GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto};
 use super::Description;
-use crate::data::Normalization;
 
 /// The version of the messages, and of the operators (ONNX 1.12).
 const IR_VERSION: i64 = 8;

@@ -3,13 +3,13 @@
 //!
 //! The first convolution determines the stem by its kernel and the width by its outputs, the classifier the classes.
 
+use kiln_data::CHANNELS;
 use kiln_engine::state::StateDict;
 
 use super::builder::{Builder, Fault, Window};
 use super::proto::{
     AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
-use crate::data::CHANNELS;
 use crate::model::Architecture;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.

@@ -1,9 +1,9 @@
-//! The data room: images, augmentation and batches.
+//! Images from files, folders, shards, Parquet files and packs; augmentation and batches, with the same bits everywhere.
 //!
 //! Read in this order: `normalization`, `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples`
 //! (encoded images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with `classes` and an
 //! `index` each, and `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`.
-//! The room knows no model, device or replica; the engine decides the order of samples.
+//! This crate knows no network or device; the engine decides the order of samples.
 
 pub mod augment;
 pub mod batch;
@@ -53,7 +53,7 @@ pub use color_jitter::{ColorJitter, Property};
 pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Picture, fingerprint};
 pub use decode::is_decoding;
-pub(crate) use decode::{SUFFIXES, is_image, to_image};
+pub use decode::{SUFFIXES, is_image, to_image};
 pub use erase::RandomErasing;
 pub use framing::Framing;
 pub use mixing::{Mix, Mixing};
@@ -105,7 +105,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
 }
 
 /// As [`load`], but Parquet files that a run would convert are only read, and their images are black.
-pub(crate) fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+pub fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     loaded(config, true, progress)
 }
 
