@@ -19,12 +19,12 @@
 //! | [`kiln_ops`] | primitives that are generic over backends: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of `kiln_kernels` on `flex` and LibTorch | models, threads |
 //! | [`kiln_engine`] | data-parallel training of any model: tasks, replicas, collectives, optimizers, checkpoints | images, networks, terminals, how processes meet |
 //! | [`kiln_data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
+//! | [`kiln_training`] | ResNets that classify images, on every backend, behind two traits without type parameters | command lines, settings, terminals |
 //!
 //! The application has these rooms; data flows down this list, and a room imports only rooms above it.
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`model`] | ResNet-18 and 34, predictions from logits | data sets, files |
 //! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
 //! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
@@ -96,7 +96,6 @@ pub mod config;
 pub mod guide;
 pub mod launch;
 pub mod metrics;
-pub mod model;
 pub mod report;
 pub mod study;
 pub mod trainer;

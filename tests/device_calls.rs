@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use burn::backend::{Autodiff, Wgpu};
 use burn::tensor::Tensor;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{
@@ -14,6 +13,7 @@ use kiln_engine::parallel::{
 };
 use kiln_ops::PrecisionKind;
 use kiln_system::Result;
+use kiln_training::{ModelConfig, ResNet, Stem};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +119,7 @@ impl Case {
         let model = ResNet::<Autodiff<Wgpu>>::new(&config, 2, 0.0, &Wgpu::open(0).unwrap());
         let (start, limit) = (StartingPoint::default(), Duration::from_secs(60));
         let strategy =
-            DataParallel::<Wgpu, _>::new(Arc::new(task), Arc::new(plan), start, limit, Planter(self.planted));
+            DataParallel::<Wgpu, _>::new(Arc::new(task), Arc::new(plan), start, limit, Box::new(Planter(self.planted)));
         kiln_engine::train(initialize(model, 0).unwrap(), strategy).unwrap();
         *LISTENER.0.lock().unwrap()
     }

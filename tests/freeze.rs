@@ -6,12 +6,12 @@ use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, Tensor, TensorData};
-use kiln::model::{ModelConfig, ResNet, Stem, count_parameters};
 use kiln_engine::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{StateDict, from_safetensors};
 use kiln_ops::Full;
 use kiln_ops::statistics::{Combine, Direction, StatisticsGroup};
+use kiln_training::{ModelConfig, ResNet, Stem, count_parameters};
 
 use crate::command::{Workplace, errors};
 

@@ -3,9 +3,9 @@
 use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_engine::nn::{ForwardContext, flat_gradients, initialize};
 use kiln_engine::parallel::HostBackend;
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::command::Workplace;
 

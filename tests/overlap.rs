@@ -9,10 +9,10 @@ use burn::module::{Module, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorPrimitive};
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_engine::nn::{ForwardContext, flat_gradients, initialize, kernels};
 use kiln_engine::parallel::HostBackend;
 use kiln_ops::{GradientListener, PrecisionKind};
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::backends::computes_in;
 

@@ -1,6 +1,6 @@
 //! The reference numbers of PyTorch, met on every backend.
 
-use kiln::model::Stem;
+use kiln_training::Stem;
 
 use crate::reference;
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln::study::planning::pipeline::{self, Work};
 use kiln::study::planning::{Experiment, Layout, Measured, Planning, Room, Unit, cuts, text};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{HostBackend, Times, time_copy, time_units};
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::small::{plan_of, setup};
 

@@ -2,13 +2,13 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::bf16;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_engine::nn::{initialize, state_dict};
 use kiln_engine::optim::LossScale;
 use kiln_engine::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
 use kiln_engine::state::HostTensor;
 use kiln_ops::PrecisionKind;
 use kiln_system::Result;
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::backends::computes_in;
 use crate::command::{Workplace, succeeded};

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use burn::backend::Flex;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln::weights::to_pth;
 use kiln_engine::nn::{initialize, state_dict};
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::command::{Workplace, succeeded};
 use crate::files::file;

@@ -6,8 +6,6 @@ use std::time::Duration;
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn_dataset::Dataset;
-use kiln::model::{ModelConfig, ResNet};
-use kiln::trainer::classification::{Classification, Images, Logits};
 use kiln_data::{HostBatch, Picture};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{
@@ -15,6 +13,8 @@ use kiln_engine::parallel::{
     StartingPoint, Task, Unit, World, first_difference,
 };
 use kiln_system::Result;
+use kiln_training::{Classification, Images, Logits};
+use kiln_training::{ModelConfig, ResNet};
 
 use crate::reference::run::{Recorded, Recorder, hosted};
 use crate::toy;
@@ -103,7 +103,7 @@ fn train<B: HostBackend>(fault: Fault, stages: usize, is_observed: bool) -> (Vec
     let model = ResNet::<Autodiff<B>>::new(&config, 4, 0.0, &B::open(0).unwrap());
     let (recorder, limit, task) = (Recorder::default(), Duration::from_secs(60), Faulty(experiment.task, fault));
     let start = StartingPoint::default();
-    let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, limit, recorder.clone());
+    let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, limit, Box::new(recorder.clone()));
     kiln_engine::train(initialize(model, 0).unwrap(), strategy).unwrap();
     let mut all = probe.take();
     all.sort_by_key(Observation::order);

@@ -1,8 +1,8 @@
 //! Batches that do not divide evenly: every sample counts once and equally, and nobody waits for a replica that has none.
 
-use kiln::model::Stem;
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict};
+use kiln_training::Stem;
 
 use crate::reference::run::Setup;
 use crate::small::{distance, last_gradient, setup};

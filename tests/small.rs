@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use burn::backend::Autodiff;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_data::ImageSet;
 use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_engine::nn::{initialize, state_dict};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict};
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::reference::run::{Experiment, Recorded, Setup, plan, run};
 use crate::toy;

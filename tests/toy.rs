@@ -12,7 +12,6 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dataset::Dataset;
-use kiln::trainer::classification::Classification;
 use kiln_data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln_engine::optim::{OptimConfig, Schedule};
@@ -22,6 +21,7 @@ use kiln_engine::parallel::{
 };
 use kiln_ops::{Full, HostOps, PrecisionKind, TrainBackend};
 use kiln_system::Result;
+use kiln_training::Classification;
 
 use crate::reference::run::{Experiment, Setup, hosted, plan};
 
@@ -319,7 +319,7 @@ pub fn strategy_from<B: HostBackend>(
     observer: impl Observer + 'static,
 ) -> DataParallel<B, Drill> {
     let Experiment { plan, task } = experiment.clone();
-    DataParallel::new(Arc::new(Drill(task)), Arc::new(plan), start, timeout, observer)
+    DataParallel::new(Arc::new(Drill(task)), Arc::new(plan), start, timeout, Box::new(observer))
 }
 
 /// Trains a copy of `toy` by `strategy`.

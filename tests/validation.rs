@@ -1,7 +1,7 @@
 //! Every validation image counts once, for every number of replicas, and no replica waits for another while it does.
 
-use kiln::model::{Hits, Prediction};
 use kiln_engine::parallel::{Counts, HostBackend};
+use kiln_training::{Hits, Prediction};
 
 use crate::small::{images, plan_of, setup, train};
 

@@ -23,9 +23,8 @@ use kiln_data::DataConfig;
 use kiln_engine::checkpoint::CheckpointConfig;
 use kiln_engine::optim::{OptimConfig, ScheduleConfig};
 use kiln_engine::parallel::ParallelConfig;
+use kiln_training::ModelConfig;
 use serde::{Deserialize, Serialize};
-
-use crate::model::ModelConfig;
 
 pub mod alias;
 mod draw;

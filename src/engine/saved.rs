@@ -199,7 +199,7 @@ pub fn resumed<B: HostBackend, T: Task<B>>(
         }
         None => (model, StartingPoint::default()),
     };
-    Ok((model, DataParallel::new(Arc::new(task), Arc::new(plan), start, LIMIT, checkpoints)))
+    Ok((model, DataParallel::new(Arc::new(task), Arc::new(plan), start, LIMIT, Box::new(checkpoints))))
 }
 
 impl Observer for Checkpoints {

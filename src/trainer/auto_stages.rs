@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
-use kiln_engine::parallel::{HostBackend, Plan, Timing, World, time_copy, time_units};
+use kiln_engine::parallel::{Plan, Timing, World};
 use kiln_system::{Error, Result};
+use kiln_training::{Backend, Network};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::Prepared;
@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::launch::FixedMembership;
 use crate::metrics::Card;
 use crate::metrics::line::count;
-use crate::model::ResNet;
 use crate::study::planning::{Experiment, Measured, Planning, Room, text};
 use crate::study::rate;
 
@@ -32,55 +31,57 @@ struct DeviceReport {
     link: f64,
 }
 
-/// The devices `ids` of this process and `model` on them. Where devices share a processor, they are timed once for each of
+/// The devices `ids` of this process and `network` on them. Where devices share a processor, they are timed once for each of
 /// the `numbers` of workers that may work at the same time.
-pub(super) fn measured<B: HostBackend>(
+pub(super) fn measured(
+    backend: &dyn Backend,
     config: &Config,
     prepared: &Prepared,
-    model: &ResNet<Autodiff<B>>,
+    network: &dyn Network,
     ids: &[usize],
     numbers: &[usize],
 ) -> Result<Measured> {
-    let numbers = if B::is_processor() { numbers } else { &[ids.len()] };
+    let numbers = if backend.is_processor() { numbers } else { &[ids.len()] };
     let timed = |workers: &usize| {
         if config.run.progress.is_text() {
             say(&format!("timing      the units of the network on {}", count(*workers, "device")));
         }
-        Ok((*workers, time_units::<B, _>(&prepared.task, &prepared.plan, model, &ids[..*workers])?))
+        Ok((*workers, network.time_units(&prepared.task, &prepared.plan, &ids[..*workers])?))
     };
     let timings = numbers.iter().map(timed).collect::<Result<BTreeMap<usize, Timing>>>()?;
     let passed = timings.values().next().map(|timing| timing.passed.clone()).unwrap_or_default();
     Ok(Measured {
-        units: units::<B>(config, prepared, model, &passed),
+        units: units(config, prepared, network, &passed),
         devices: ids.len(),
         times: timings.into_iter().map(|(workers, timing)| (workers, timing.times)).collect(),
         in_processes: false,
-        parts_update: B::is_processor(),
-        link: link::<B>(config.parallel.link, ids[0])?,
+        parts_update: backend.is_processor(),
+        link: link(backend, config.parallel.link, ids[0])?,
         room: Room {
-            each: memory::<B>(ids).into_iter().map(|bytes| bytes.unwrap_or(f64::INFINITY)).collect(),
-            all: memory_of_machine().filter(|_| B::is_processor()).unwrap_or(f64::INFINITY),
+            each: memory(backend, ids).into_iter().map(|bytes| bytes.unwrap_or(f64::INFINITY)).collect(),
+            all: memory_of_machine().filter(|_| backend.is_processor()).unwrap_or(f64::INFINITY),
         },
     })
 }
 
 /// Bytes per second between two devices: as given, or as a device and the host exchange them.
-fn link<B: HostBackend>(given: f64, device: usize) -> Result<f64> {
-    if given > 0.0 { Ok(given * MEGABIT) } else { time_copy::<B>(device) }
+fn link(backend: &dyn Backend, given: f64, device: usize) -> Result<f64> {
+    if given > 0.0 { Ok(given * MEGABIT) } else { backend.time_copy(device) }
 }
 
 /// The memory of each device; on a processor all share the machine's.
-fn memory<B: HostBackend>(ids: &[usize]) -> Vec<Option<f64>> {
-    let own = |id: &usize| if B::is_processor() { None } else { Card::of(*id).map(|card| card.memory as f64) };
+fn memory(backend: &dyn Backend, ids: &[usize]) -> Vec<Option<f64>> {
+    let own = |id: &usize| if backend.is_processor() { None } else { Card::of(*id).map(|card| card.memory as f64) };
     ids.iter().map(own).collect()
 }
 
 /// Replaces `--stages auto` by what the planner chooses for these devices; all processes choose the same.
-pub(super) fn choose<B: HostBackend>(
+pub(super) fn choose(
+    backend: &dyn Backend,
     config: &mut Config,
     prepared: &mut Prepared,
     membership: &dyn FixedMembership,
-    model: &ResNet<Autodiff<B>>,
+    network: &dyn Network,
 ) -> Result<()> {
     if !config.parallel.plans_stages() {
         return Ok(());
@@ -95,9 +96,9 @@ pub(super) fn choose<B: HostBackend>(
     let measured = if is_alone {
         let most = world.devices.len() / world.size;
         let numbers: Vec<usize> = (1..=most).map(|stages| stages * world.size).collect();
-        measured::<B>(config, prepared, model, &world.devices, &numbers)?
+        measured(backend, config, prepared, network, &world.devices, &numbers)?
     } else {
-        of_all::<B>(config, prepared, membership, model)?
+        of_all(backend, config, prepared, membership, network)?
     };
     let experiment = Experiment {
         batch_size: prepared.plan.batch_size,
@@ -133,19 +134,21 @@ pub(super) fn choose<B: HostBackend>(
 }
 
 /// The devices of all processes, as each of them measures its own while the others do.
-fn of_all<B: HostBackend>(
+fn of_all(
+    backend: &dyn Backend,
     config: &Config,
     prepared: &Prepared,
     membership: &dyn FixedMembership,
-    model: &ResNet<Autodiff<B>>,
+    network: &dyn Network,
 ) -> Result<Measured> {
     let world = &prepared.plan.world;
     let ids = &world.devices;
-    let timing = time_units::<B, _>(&prepared.task, &prepared.plan, model, ids)?;
+    let timing = network.time_units(&prepared.task, &prepared.plan, ids)?;
     let share = (membership.local_processes() * ids.len()) as f64;
     let of_machine = || memory_of_machine().map(|bytes| bytes / share);
-    let memory = memory::<B>(ids).into_iter().map(|bytes| bytes.or_else(|| of_machine().filter(|_| B::is_processor())));
-    let own = DeviceReport { timing, memory: memory.collect(), link: link::<B>(config.parallel.link, ids[0])? };
+    let memory =
+        memory(backend, ids).into_iter().map(|bytes| bytes.or_else(|| of_machine().filter(|_| backend.is_processor())));
+    let own = DeviceReport { timing, memory: memory.collect(), link: link(backend, config.parallel.link, ids[0])? };
     let own = serde_json::to_string(&own).expect("numbers have a JSON form");
     let read = |(rank, text): (usize, String)| {
         let damaged = |reason| Error::Training(format!("the times of rank {rank} are damaged: {reason}; start again"));
@@ -154,7 +157,7 @@ fn of_all<B: HostBackend>(
     let all = membership.gather("times", own)?.into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
     let times: Vec<_> = all.iter().flat_map(|report| report.timing.times.clone()).collect();
     Ok(Measured {
-        units: units::<B>(config, prepared, model, &all[0].timing.passed),
+        units: units(config, prepared, network, &all[0].timing.passed),
         devices: times.len(),
         times: [(times.len(), times)].into(),
         in_processes: world.blocks.iter().all(|block| block.len() == 1),

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use burn::backend::Autodiff;
 use kiln_engine::checkpoint::Lock;
-use kiln_engine::nn::state_dict;
 use kiln_engine::parallel::{
-    Assignment, GenerationReport, Held, HostBackend, Membership, Observer, Plan, StartingPoint, TrainingState,
+    Assignment, GenerationReport, Held, Membership, Observer, Plan, StartingPoint, TrainingState,
 };
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
+use kiln_training::{Network, Training};
 use parking_lot::Mutex;
 
 use super::end::{nothing_left, summarize_complete};
@@ -25,15 +24,14 @@ use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
 use crate::launch::{self, ActiveGeneration, ElasticMembership, FixedMembership, Next, StateVersion};
-use crate::model::ResNet;
 
 /// Prints the overview of the run in a directory.
 type Introduce = Box<dyn Fn(&Prepared, Option<&Path>) + Send + Sync>;
 
 /// Joins the others and takes part until the run is complete or this process leaves it; returns the exit code.
-pub(super) fn train<B: HostBackend>(
+pub(super) fn train(
     session: Session,
-    model: ResNet<Autodiff<B>>,
+    network: Box<dyn Network>,
     alone: &dyn FixedMembership,
     introduce: Introduce,
 ) -> Result<u8> {
@@ -41,7 +39,7 @@ pub(super) fn train<B: HostBackend>(
     let (config, stop) = (&snapshots.config, prepared.plan.stop.clone());
     let mut shared = config.shared();
     shared.insert("images".into(), prepared.fingerprint.clone());
-    shared.insert("weights".into(), sha256(&state_dict(&model)));
+    shared.insert("weights".into(), sha256(&network.state()));
     let (ordered, transport) = (config.run.deterministic, prepared.transport.clone());
     let membership: Arc<dyn ElasticMembership> =
         launch::join_elastic(&config.parallel, shared, ordered, transport)?.into();
@@ -51,8 +49,9 @@ pub(super) fn train<B: HostBackend>(
     let elastic = Elastic { membership, prepared, snapshots, introduce, local, lock, leave };
     let leave = elastic.leave.clone();
     stop.instead(elastic.leaver());
-    let strategy = session.strategy(StartingPoint::default(), Logs::default(), Some(succession));
-    let result = session.train::<B>(model, strategy.elastic(Box::new(elastic)), alone, Some(&leave));
+    let training = session.training(StartingPoint::default(), Logs::default(), Some(succession));
+    let training = Training { membership: Some(Box::new(elastic)), ..training };
+    let result = session.train(network, training, alone, Some(&leave));
     member.leave(result.as_ref().err().map(Error::to_string).as_deref());
     result
 }

@@ -8,9 +8,9 @@ use kiln_engine::checkpoint::write_atomic;
 use kiln_engine::parallel::{BackendKind, Plan, Position};
 use kiln_system::stop::Reason;
 use kiln_system::{Result, shown};
+use kiln_training::{backend, backend_name};
 use serde_json::Value;
 
-use super::backend::{devices, name};
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::config::{Config, ProgressKind};
@@ -118,11 +118,11 @@ pub(super) fn summarize_complete(
     Ok(())
 }
 
-fn surroundings(backend: BackendKind) -> Result<BTreeMap<String, Value>> {
-    let place = devices(backend)?;
+fn surroundings(kind: BackendKind) -> Result<BTreeMap<String, Value>> {
+    let backend = backend(kind)?;
     let mut known = environment();
-    known.insert("backend".into(), name(place.backend).into());
-    known.insert("device".into(), place.name);
+    known.insert("backend".into(), backend_name(backend.kind()).into());
+    known.insert("device".into(), backend.name_of_devices());
     Ok(known.into_iter().map(|(name, value)| (name, value.into())).collect())
 }
 

@@ -9,10 +9,10 @@ use kiln_data::ImageSet;
 use kiln_engine::checkpoint::write_atomic;
 use kiln_engine::parallel::Counts;
 use kiln_system::{Error, Result};
+use kiln_training::{Hits, Prediction};
 
 use super::pictures::picture;
 use crate::metrics::csv;
-use crate::model::{Hits, Prediction};
 use crate::report::evaluation::{Evaluation, Pair, Sample};
 use crate::report::{matrix, svg};
 

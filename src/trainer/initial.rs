@@ -2,19 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::backend::Autodiff;
 use kiln_data::Progress;
 use kiln_engine::checkpoint::{self, Resume};
-use kiln_engine::nn::{load_state, state_dict};
-use kiln_engine::parallel::HostBackend;
 use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
+use kiln_training::{Architecture, Backend, Network, ParameterCount};
 
 use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
-use super::prepare::{Prepared, blank_model};
+use super::prepare::{Prepared, blank_network};
 use crate::config::Config;
-use crate::model::{Architecture, ParameterCount, ResNet, count_parameters};
 use crate::weights::{self, Stated, torchvision};
 
 /// The name for torchvision's weights.
@@ -28,12 +25,13 @@ pub(super) struct ModelSummary {
 }
 
 /// The model as it enters the first step.
-pub(super) fn initial_model<B: HostBackend>(
+pub(super) fn initial_model(
+    backend: &dyn Backend,
     config: &Config,
     prepared: &Prepared,
-) -> Result<(ResNet<Autodiff<B>>, ModelSummary)> {
-    let model = blank_model::<B>(config, prepared.classes)?;
-    let parameters = count_parameters(&model);
+) -> Result<(Box<dyn Network>, ModelSummary)> {
+    let model = blank_network(backend, config, prepared.classes)?;
+    let parameters = model.parameters();
     let wanted = &config.model.pretrained;
     // A resumed run loads others later; an elastic run compares the initial weights of its processes.
     let resumes = !matches!(config.checkpoint.resume, Resume::Off | Resume::Auto) && !config.parallel.elastic.is_on();
@@ -41,7 +39,7 @@ pub(super) fn initial_model<B: HostBackend>(
         return Ok((model, ModelSummary { parameters, notes: Vec::new() }));
     }
     let found = weights_in(&chosen(&place(wanted, config)?, None)?, true)?;
-    let mut state = state_dict(&model);
+    let mut state = model.state();
     let origin = format!("'{}'", shown(&found.file));
     let mut report = weights::transplant(&mut state, found.tensors, &origin)?;
     report.unexpected.extend(found.left_out);
@@ -49,7 +47,7 @@ pub(super) fn initial_model<B: HostBackend>(
     let renamed = if report.dropped_head.is_none() { renamed(&named, prepared.splits.train.classes()) } else { None };
     let from = format!("from {}", shown(&found.file));
     let notes = std::iter::once(from).chain(report.notes()).chain(renamed).collect();
-    Ok((load_state(model, &state, &origin)?, ModelSummary { parameters, notes }))
+    Ok((model.load(&state, &origin)?, ModelSummary { parameters, notes }))
 }
 
 /// A note for a head that was taken although its classes are not those of the images, as far as both are named.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use kiln_engine::checkpoint::Store;
 use kiln_engine::parallel::Plan;
 use kiln_system::Result;
+use kiln_training::backend;
 use parking_lot::Mutex;
 
-use super::backend::devices;
 use super::step_log::StepLog;
 use crate::config::{Config, ProgressKind};
 #[cfg(feature = "tui")]
@@ -86,7 +86,7 @@ impl Logs {
 
 fn board(config: &Config, directory: &Path, kept: LogPosition) -> Result<TensorBoard> {
     let mut board = TensorBoard::open(directory, kept.step)?;
-    if devices(config.parallel.backend)?.count.is_some() {
+    if !backend(config.parallel.backend)?.is_processor() {
         board = board.watching(&config.parallel.gpu_ids);
     }
     if kept.step == 0 {

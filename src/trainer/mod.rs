@@ -1,16 +1,13 @@
 //! The commands: resolve, prepare, train or evaluate, and print the results.
 //!
-//! `classification.rs` is the task, `run.rs` a training from start to end, `session.rs` its common part with an elastic
-//! one (`elastic.rs`). `origin.rs` and `resume.rs` continue an earlier run, `pretrained.rs` and `initial.rs` begin with
-//! weights of another, `auto_stages.rs` chooses stages, `recorder.rs` writes the results, `backend.rs` instantiates the
-//! program for each backend, `broadcast.rs` sends the starting point to all processes. `commands` has all commands but
-//! `train`, `child.rs` runs this program as a child.
+//! `run.rs` is a training from start to end, `session.rs` its common part with an elastic one (`elastic.rs`). `origin.rs` and
+//! `resume.rs` continue an earlier run, `pretrained.rs` and `initial.rs` begin with weights of another, `auto_stages.rs`
+//! chooses stages, `recorder.rs` writes the results, `broadcast.rs` sends the starting point to all processes. `commands` has
+//! all commands but `train`, `child.rs` runs this program as a child.
 
 mod auto_stages;
-mod backend;
 mod broadcast;
 mod child;
-pub mod classification;
 mod clock;
 mod commands;
 mod elastic;
@@ -40,11 +37,11 @@ mod step_log;
 mod succession;
 mod terminal;
 
-pub use backend::prepare_process;
 pub use commands::{
     Answers, PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members,
     membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
 };
+pub use prepare::prepare_process;
 pub use pretrained::completed;
 pub use run::train;
 pub use terminal::{say, warn};

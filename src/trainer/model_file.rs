@@ -8,11 +8,11 @@ use kiln_engine::saved::tensors_and_metadata;
 use kiln_engine::state::{Metadata, StateDict};
 use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
+use kiln_training::{ModelConfig, Stem, check_blocks, recognize};
 
 use super::resume::saved;
 use super::terminal::warn;
 use crate::config::{Config, Saved};
-use crate::model::{ModelConfig, Stem, check_blocks, recognize};
 use crate::weights::{self, Description, Format, Stated, list};
 
 pub(super) struct ModelFile {

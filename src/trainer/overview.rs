@@ -5,22 +5,21 @@ use std::path::Path;
 
 use kiln_data::{DataConfig, Source, synthetic};
 use kiln_engine::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
-use kiln_engine::parallel::{BackendKind, HostBackend, StrategyKind, World};
+use kiln_engine::parallel::{BackendKind, StrategyKind, World};
 use kiln_ops::{Algorithm, PrecisionKind};
 use kiln_system::{printable, shown};
+use kiln_training::{Backend, ParameterCount, Stem, backend_name};
 
-use super::backend;
 use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
 use crate::metrics::Card;
-use crate::model::{ParameterCount, Stem};
 
-pub(super) fn overview<B: HostBackend>(
+pub(super) fn overview(
+    backend: &dyn Backend,
     config: &Config,
     prepared: &Prepared,
-    backend: BackendKind,
     about: &ModelSummary,
     directory: Option<&Path>,
 ) -> String {
@@ -28,23 +27,23 @@ pub(super) fn overview<B: HostBackend>(
     let mut line = |subject: &str, words: String| {
         writeln!(text, "{subject:<10}  {}", printable(&words)).expect("writing to a string cannot fail");
     };
-    let name = backend::name(backend);
+    let name = backend_name(backend.kind());
     line(
         "kiln",
         format!(
             "{}, {name} backend, seed {}{}",
             env!("CARGO_PKG_VERSION"),
             config.run.seed,
-            determinism::<B>(config.run.deterministic)
+            determinism(prepared.is_processor, config.run.deterministic)
         ),
     );
     line("world", world(config, prepared));
     prepared.stages.iter().for_each(|words| line("stages", words.clone()));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
-        line("device", format!("{}: {}", B::describe(*index), hosted(&prepared.plan.world, slot)));
-        card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
+        line("device", format!("{}: {}", backend.describe(*index), hosted(&prepared.plan.world, slot)));
+        card(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
     }
-    B::libraries().into_iter().for_each(|words| line("", words));
+    backend.libraries().into_iter().for_each(|words| line("", words));
     let World { size, stages, .. } = prepared.plan.world;
     let elsewhere = size * stages - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
@@ -56,18 +55,18 @@ pub(super) fn overview<B: HostBackend>(
         };
         line("others", format!("{elsewhere} {noun} in other processes"));
     }
-    let has_cards = !B::is_processor() && prepared.plan.world.devices.len() > 1;
+    let has_cards = !prepared.is_processor && prepared.plan.world.devices.len() > 1;
     if elsewhere > 0 || has_cards || prepared.transport.joins_devices() {
         line("engine", prepared.transport.describe());
     }
     line("data", data(&config.data, prepared));
     sample(config.data.source, prepared).into_iter().for_each(|note| line("", note));
-    line("model", model(config, prepared, about.parameters, B::is_processor()));
+    line("model", model(config, prepared, about.parameters));
     about.notes.iter().for_each(|note| line("weights", note.clone()));
     line("batch", batch(config.run.accumulation_steps, prepared));
     line("schedule", schedule(prepared));
     line("optimizer", optimizer(&config.optim));
-    line("memory", memory::<B>(config, prepared, about.parameters));
+    line("memory", memory(config, prepared, about.parameters));
     if let Some(directory) = directory {
         line("output", shown(directory));
     }
@@ -75,13 +74,13 @@ pub(super) fn overview<B: HostBackend>(
 }
 
 /// Details of the device with this index, if it is one of NVIDIA's.
-fn card<B: HostBackend>(backend: BackendKind, index: usize) -> Option<Card> {
-    let is_cuda = matches!(backend, BackendKind::Cuda | BackendKind::Tch) && !B::is_processor();
+fn card(backend: &dyn Backend, index: usize) -> Option<Card> {
+    let is_cuda = matches!(backend.kind(), BackendKind::Cuda | BackendKind::Tch) && !backend.is_processor();
     is_cuda.then(|| Card::of(index)).flatten()
 }
 
-fn determinism<B: HostBackend>(is_deterministic: bool) -> &'static str {
-    match (is_deterministic, B::is_processor()) {
+fn determinism(is_processor: bool, is_deterministic: bool) -> &'static str {
+    match (is_deterministic, is_processor) {
         (false, _) => "",
         (true, true) => ", deterministic",
         (true, false) => ", deterministic between replicas (a GPU's kernels may sum in another order in another run)",
@@ -141,7 +140,7 @@ fn sample(source: Source, prepared: &Prepared) -> Option<String> {
     Some(format!("a drawn sample in the format of {title}, not {title} itself: fetch the real one with --download"))
 }
 
-fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_processor: bool) -> String {
+fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
     let (depth, width, classes) = (config.model.depth, config.model.width, prepared.classes);
     let precision = match config.run.precision {
@@ -149,7 +148,7 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_pr
         PrecisionKind::Bf16 => "bf16 with f32 weights",
         PrecisionKind::F16 => "f16 with f32 weights and a dynamic loss scale",
     };
-    let convolutions = match (config.model.conv, on_processor) {
+    let convolutions = match (config.model.conv, prepared.is_processor) {
         (Algorithm::Auto, _) => "",
         (Algorithm::Direct, true) => ", direct convolutions",
         (Algorithm::Direct, false) => " (--conv has no effect on a GPU)",
@@ -243,9 +242,9 @@ fn optimizer(optim: &OptimConfig) -> String {
     words
 }
 
-fn memory<B: HostBackend>(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
+fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let replica = bytes(bytes_per_replica(config, prepared, parameters));
-    if !B::is_processor() {
+    if !prepared.is_processor {
         return format!("about {replica} per replica on its device (estimate)");
     }
     let [process, images] = [bytes_of_process(config, prepared, parameters), bytes_of_images(prepared)].map(bytes);

@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
 use kiln_data::{DataConfig, DataSplits};
 use kiln_engine::checkpoint::{Interval, Resume};
-use kiln_engine::nn::{freeze, initialize};
 use kiln_engine::optim::Schedule;
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
+use kiln_engine::parallel::{BackendKind, Plan, Probe, Sampler, SamplerConfig, World};
 use kiln_objects::is_url;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, shown};
+use kiln_training::{Backend, Classification, Network};
 
-use super::classification::Classification;
 use super::terminal::warn;
-use crate::config::Config;
+use crate::config::{Config, Request, sketch};
 use crate::launch::FixedMembership;
-use crate::model::ResNet;
+
+/// Prepares this process for the backend that the request chooses. It may restart the process: call it before anything has
+/// an effect.
+pub fn prepare_process(request: &Request) {
+    kiln_training::prepare_process(sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend));
+}
 
 #[derive(Clone)]
 pub(super) struct Prepared {
@@ -26,6 +29,8 @@ pub(super) struct Prepared {
     pub(super) classes: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) task: Arc<Classification>,
+    /// Whether its devices share the processor.
+    pub(super) is_processor: bool,
     /// Chosen by runs that may have several processes.
     pub(super) transport: Transport,
     /// What `--stages auto` has chosen, and why.
@@ -33,15 +38,15 @@ pub(super) struct Prepared {
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
-pub(super) fn prepare<B: HostBackend>(
+pub(super) fn prepare(
+    backend: &dyn Backend,
     config: &Config,
     membership: &dyn FixedMembership,
     stop: Stop,
 ) -> Result<Prepared> {
     let world = membership.world().clone();
-    check_devices::<B>(&world)?;
-    check_precision::<B>(&world, config.run.precision)?;
-    B::choose_kernels(config.run.deterministic);
+    backend.check(&world, config.run.precision)?;
+    backend.choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
     let splits =
@@ -51,10 +56,10 @@ pub(super) fn prepare<B: HostBackend>(
     }
     let classes = class_count(config.model.num_classes, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
-    let task = Arc::new(Classification::new(config, &splits));
-    let transport = Transport::default();
+    let task = Arc::new(task(config, &splits));
+    let (transport, is_processor) = (Transport::default(), backend.is_processor());
     let fingerprint = kiln_data::fingerprint(&splits);
-    Ok(Prepared { fingerprint, splits, classes, plan, task, transport, stages: None })
+    Ok(Prepared { fingerprint, splits, classes, plan, task, is_processor, transport, stages: None })
 }
 
 /// Adds to an error about images what their folder is relative to: a saved run may have been made elsewhere.
@@ -71,12 +76,13 @@ fn located(DataConfig { dir, .. }: &DataConfig, resume: &Resume, error: Error) -
     }
 }
 
-/// A model with drawn weights on the first replica's device, part of it frozen.
-pub(super) fn blank_model<B: HostBackend>(config: &Config, classes: usize) -> Result<ResNet<Autodiff<B>>> {
-    let device = B::open(config.parallel.gpu_ids[0])?;
-    let model =
-        initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)?;
-    freeze(model, &config.model.freeze)
+pub(super) fn task(config: &Config, splits: &DataSplits) -> Classification {
+    Classification::new(&config.data, splits, config.model.architecture(), config.run.seed)
+}
+
+/// A network with drawn weights on the first replica's device, part of it frozen.
+pub(super) fn blank_network(backend: &dyn Backend, config: &Config, outputs: usize) -> Result<Box<dyn Network>> {
+    backend.network(config.parallel.gpu_ids[0], &config.model, outputs, config.optim.label_smoothing, config.run.seed)
 }
 
 /// The threads of this process; for `threads` 0 its share of the machine's.

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use kiln_data::NormalizationKind;
 use kiln_system::{Result, shown};
+use kiln_training::{Architecture, Stem, recognize};
 
 use super::initial::TORCHVISION;
 use super::model_file::{chosen, unchecked, usual};
 use super::origin::with_saved;
 use crate::config::{Request, Saved, sketch};
-use crate::model::{Architecture, Stem, recognize};
 use crate::weights::Description;
 
 /// Adds to `request` what is known of the run that it continues, or of the weights that it begins with.

@@ -10,9 +10,9 @@ use kiln_engine::parallel::{
 use kiln_ops::Traffic;
 use kiln_system::Result;
 use kiln_system::stop::writing;
+use kiln_training::{Classification, Hits, Prediction};
 use parking_lot::Mutex;
 
-use super::classification::Classification;
 use super::loading::Notice;
 use super::logs::Logs;
 use super::origin::RUNS;
@@ -23,7 +23,6 @@ use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Record, Sink, StepRecord, Throughput, resident_memory};
-use crate::model::{Hits, Prediction};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
-use burn::backend::Autodiff;
-use kiln_engine::nn::{float_tensors, is_frozen};
+use kiln_engine::nn::is_frozen;
 use kiln_engine::optim::{OptimConfig, OptimizerKind};
-use kiln_engine::parallel::{HostBackend, Task, unit_of};
+use kiln_engine::parallel::unit_of;
 use kiln_ops::PrecisionKind;
+use kiln_training::{Backend, Network, ParameterCount, activation_elements};
 use rustix::fs::statvfs;
 use sysinfo::System;
 
 use super::prepare::Prepared;
 use crate::config::Config;
 use crate::config::flag::setting;
-use crate::model::{ParameterCount, ResNet, activation_elements};
 use crate::study::planning::Unit;
 
 const FLOAT: usize = 4;
@@ -23,14 +22,15 @@ const PROGRAM: f64 = 160.0 * 1024.0 * 1024.0;
 
 /// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint more
 /// room than its disk, the network larger images, or a half type is slow. Devices with memory of their own are not asked.
-pub(super) fn cautions<B: HostBackend>(
+pub(super) fn cautions(
+    backend: &dyn Backend,
     config: &Config,
     prepared: &Prepared,
     parameters: ParameterCount,
     local_processes: usize,
 ) -> Vec<String> {
     let needed = bytes_of_process(config, prepared, parameters) * local_processes as f64;
-    let machine = memory_of_machine().filter(|machine| B::is_processor() && needed > *machine);
+    let machine = memory_of_machine().filter(|machine| backend.is_processor() && needed > *machine);
     let memory = machine.map(|machine| {
         format!(
             "warning: training takes about {} of memory (estimate), this machine has {}; lower --batch-size, and raise \
@@ -49,15 +49,15 @@ pub(super) fn cautions<B: HostBackend>(
             bytes(free)
         )
     });
-    let slow = slow_precision::<B>(config.run.precision)
+    let slow = slow_precision(backend, config.run.precision)
         .map(|slow| format!("warning: {slow}, so a step takes several times as long as in f32; use --precision f32"));
     memory.into_iter().chain(disk).chain(small_images(config, prepared)).chain(slow).collect()
 }
 
 /// The reason if a step in `precision` is slow.
-pub(super) fn slow_precision<B: HostBackend>(precision: PrecisionKind) -> Option<String> {
+pub(super) fn slow_precision(backend: &dyn Backend, precision: PrecisionKind) -> Option<String> {
     let reason = "this processor or backend has no instructions for it";
-    (!B::is_fast_in(precision)).then(|| format!("here {} is slow: {reason}", precision.name()))
+    (!backend.is_fast_in(precision)).then(|| format!("here {} is slow: {reason}", precision.name()))
 }
 
 /// The warning if small images are enlarged for a network that begins anew.
@@ -128,21 +128,16 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
     (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * images as f64 * of_image as f64
 }
 
-/// What each unit of `model` takes of its device beside time. Each but the last passes on as many bytes as `passed` says.
-pub(super) fn units<B: HostBackend>(
-    config: &Config,
-    prepared: &Prepared,
-    model: &ResNet<Autodiff<B>>,
-    passed: &[usize],
-) -> Vec<Unit> {
+/// What each unit of `network` takes of its device beside time. Each but the last passes on as many bytes as `passed` says.
+pub(super) fn units(config: &Config, prepared: &Prepared, network: &dyn Network, passed: &[usize]) -> Vec<Unit> {
     let elements = activation_elements(&config.model, prepared.task.train.size());
     let of_batch = (config.run.precision.bytes() * prepared.plan.batch_size) as f64;
     let kept = elements.into_iter().map(|elements| Unit { kept: of_batch * elements as f64, ..Unit::default() });
     let mut units: Vec<Unit> = kept.collect();
     units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
-    let of_model = Task::<B>::units(prepared.task.as_ref());
-    for tensor in float_tensors(model) {
+    let of_model = prepared.task.units();
+    for tensor in network.tensors() {
         let own = unit_of(&of_model, &tensor.name).and_then(|unit| units.get_mut(unit));
         let (Some(unit), bytes) = (own, (FLOAT * tensor.shape.iter().product::<usize>()) as f64) else { continue };
         let trained = if tensor.is_trained { bytes } else { 0.0 };

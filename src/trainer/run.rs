@@ -2,17 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::backend::Autodiff;
 use kiln_engine::checkpoint::{Loaded, write_atomic};
-use kiln_engine::nn::state_dict;
-use kiln_engine::parallel::nccl::{Transport, name_interface};
-use kiln_engine::parallel::{BackendKind, HostBackend, StartingPoint};
+use kiln_engine::parallel::StartingPoint;
+use kiln_engine::parallel::nccl::name_interface;
 use kiln_engine::state::sha256;
 use kiln_ops::PrecisionKind;
 use kiln_system::stop::{Heard, Stop};
 use kiln_system::{Error, Result, shown};
+use kiln_training::{Backend, Network, Training, backend};
 
-use super::backend::{Program, dispatch};
 use super::end::{nothing_left, summarize_complete};
 use super::initial::initial_model;
 use super::logs::{LogPosition, Logs};
@@ -29,60 +27,53 @@ use super::{auto_stages, broadcast, elastic, requeue};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
-use crate::model::ResNet;
 
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
-    let backend = resolved.config.parallel.backend;
-    dispatch(backend, Training(resolved)).map_err(Error::of_training)
+    let backend = backend(resolved.config.parallel.backend)?;
+    train_on(backend, resolved).map_err(Error::of_training)
 }
 
-struct Training(Resolved);
-
-impl Program for Training {
-    type Output = u8;
-
-    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
-        let Resolved { mut config, mut notes } = self.0;
-        requeue::prepare(&mut config)?;
-        let quiet = launch::quiet_name(&config.parallel).filter(|_| config.run.progress.is_text());
-        let tell = |what| quiet.iter().for_each(|name| say(&format!("{name:<10}  {what}")));
-        notes.extend(choose_precision::<B>(&mut config.run));
-        let is_elastic = config.parallel.elastic.is_on();
-        if config.parallel.rank > 0 {
-            // Only the first process prints.
-            config.run.progress = ProgressKind::None;
-        } else {
-            // Standard output is for programs then.
-            let say = if config.run.progress == ProgressKind::Json { warn } else { say };
-            notes.iter().for_each(|note| say(&format!("note: {note}")));
-        }
-        if is_elastic && config.run.progress == ProgressKind::Auto {
-            // Plain lines suit processes that join and leave.
-            config.run.progress = ProgressKind::Plain;
-        }
-        // SAFETY: this is before the first thread that reads the environment.
-        unsafe { name_interface(&config.parallel) };
-        let stop = stop(&config)?;
-        let profiler = listen(config.run.profile);
-        // An elastic run is prepared as one process, and joins the others later.
-        let membership = match is_elastic {
-            true => alone(&config.parallel),
-            false => launch::join(&config.parallel, config.shared())?,
-        };
-        tell("takes part; rank 0 shows the progress");
-        let result = run::<B>(config, backend, membership.as_ref(), stop, profiler);
-        if result.is_ok() {
-            tell("done");
-        }
-        membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
-        result
+fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
+    let Resolved { mut config, mut notes } = resolved;
+    requeue::prepare(&mut config)?;
+    let quiet = launch::quiet_name(&config.parallel).filter(|_| config.run.progress.is_text());
+    let tell = |what| quiet.iter().for_each(|name| say(&format!("{name:<10}  {what}")));
+    notes.extend(choose_precision(backend, &mut config.run));
+    let is_elastic = config.parallel.elastic.is_on();
+    if config.parallel.rank > 0 {
+        // Only the first process prints.
+        config.run.progress = ProgressKind::None;
+    } else {
+        // Standard output is for programs then.
+        let say = if config.run.progress == ProgressKind::Json { warn } else { say };
+        notes.iter().for_each(|note| say(&format!("note: {note}")));
     }
+    if is_elastic && config.run.progress == ProgressKind::Auto {
+        // Plain lines suit processes that join and leave.
+        config.run.progress = ProgressKind::Plain;
+    }
+    // SAFETY: this is before the first thread that reads the environment.
+    unsafe { name_interface(&config.parallel) };
+    let stop = stop(&config)?;
+    let profiler = listen(config.run.profile);
+    // An elastic run is prepared as one process, and joins the others later.
+    let membership = match is_elastic {
+        true => alone(&config.parallel),
+        false => launch::join(&config.parallel, config.shared())?,
+    };
+    tell("takes part; rank 0 shows the progress");
+    let result = run(backend, config, membership.as_ref(), stop, profiler);
+    if result.is_ok() {
+        tell("done");
+    }
+    membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
+    result
 }
 
 /// Takes f32 where a half type was wanted for its speed and is slow, and returns a note about that.
-fn choose_precision<B: HostBackend>(run: &mut RunConfig) -> Option<String> {
-    let slow = slow_precision::<B>(run.precision).filter(|_| run.half_if_fast)?;
+fn choose_precision(backend: &dyn Backend, run: &mut RunConfig) -> Option<String> {
+    let slow = slow_precision(backend, run.precision).filter(|_| run.half_if_fast)?;
     let name = run.precision.name();
     run.precision = PrecisionKind::F32;
     Some(format!("{slow}; the run takes f32, unless you give --precision {name} alone"))
@@ -107,27 +98,27 @@ fn stop(config: &Config) -> Result<Stop> {
     Ok(stop)
 }
 
-fn run<B: HostBackend>(
+fn run(
+    backend: &'static dyn Backend,
     mut config: Config,
-    backend: BackendKind,
     membership: &dyn FixedMembership,
     stop: Stop,
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
-    let mut prepared = prepare::<B>(&config, membership, stop)?;
+    let mut prepared = prepare(backend, &config, membership, stop)?;
     let is_elastic = config.parallel.elastic.is_on();
     let meets = is_elastic && !config.parallel.dist_url.is_empty();
     if meets || !is_elastic {
-        prepared.transport = Transport::choose::<B>(&config.parallel, !meets && membership.world().processes() == 1)?;
+        prepared.transport = backend.transport(&config.parallel, !meets && membership.world().processes() == 1)?;
     }
     membership.agree("images", &|| prepared.fingerprint.clone())?;
-    let (model, about) = initial_model::<B>(&config, &prepared)?;
-    auto_stages::choose::<B>(&mut config, &mut prepared, membership, &model)?;
+    let (network, about) = initial_model(backend, &config, &prepared)?;
+    auto_stages::choose(backend, &mut config, &mut prepared, membership, network.as_ref())?;
     let caution = {
         let (config, parameters, local_processes) = (config.clone(), about.parameters, membership.local_processes());
         move |prepared: &Prepared| {
-            cautions::<B>(&config, prepared, parameters, local_processes).iter().for_each(|line| warn(line));
+            cautions(backend, &config, prepared, parameters, local_processes).iter().for_each(|line| warn(line));
         }
     };
     // What a process of an elastic run hosts is known when it takes part.
@@ -145,7 +136,7 @@ fn run<B: HostBackend>(
                 caution(prepared);
             }
             if config.run.progress.is_text() || config.run.dry_run {
-                say(&overview::<B>(&config, prepared, backend, &about, directory));
+                say(&overview(backend, &config, prepared, &about, directory));
             }
         }
     };
@@ -153,7 +144,7 @@ fn run<B: HostBackend>(
         if config.parallel.rank == 0 {
             // Where elastic processes meet, the first one of them reads the directory.
             let checkpoint = if meets { None } else { inspect(&config).and_then(|()| continued(&config))? };
-            let beginning = Beginning::of(&config, &prepared, checkpoint, model)?;
+            let beginning = Beginning::of(&config, &prepared, checkpoint, network)?;
             Session::new(&config, prepared.clone(), display, None)?;
             introduce(&prepared, None);
             beginning.announce();
@@ -162,14 +153,14 @@ fn run<B: HostBackend>(
     }
     let session = Session::new(&config, prepared, display, profiler)?;
     if is_elastic {
-        return elastic::train(session, model, membership, Box::new(introduce));
+        return elastic::train(session, network, membership, Box::new(introduce));
     }
-    train_fixed(session, model, membership, introduce)
+    train_fixed(session, network, membership, introduce)
 }
 
-fn train_fixed<B: HostBackend>(
+fn train_fixed(
     session: Session,
-    model: ResNet<Autodiff<B>>,
+    network: Box<dyn Network>,
     membership: &dyn FixedMembership,
     introduce: impl Fn(&Prepared, Option<&Path>),
 ) -> Result<u8> {
@@ -178,16 +169,16 @@ fn train_fixed<B: HostBackend>(
     let processes = membership.connect(&plan.world, config.run.deterministic, &prepared.transport)?;
     let Origin { directory, checkpoint, lock: _lock, .. } = broadcast::origin(config, processes.as_ref())?;
     plan.stop.begin();
-    let beginning = Beginning::of(config, prepared, checkpoint, model)?;
+    let beginning = Beginning::of(config, prepared, checkpoint, network)?;
     if rank == 0 {
         write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
     }
-    membership.agree("weights", &|| sha256(&state_dict(&beginning.model)))?;
+    membership.agree("weights", &|| sha256(&beginning.network.state()))?;
     introduce(prepared, Some(&directory));
     if config.run.progress.is_text() {
         beginning.announce();
     }
-    let Beginning { model, start, seconds, logged, resumed_from, .. } = beginning;
+    let Beginning { network, start, seconds, logged, resumed_from, .. } = beginning;
     if plan.is_complete(&start.position) {
         if config.run.progress != ProgressKind::Json {
             say(&nothing_left(plan, &start.position));
@@ -200,12 +191,12 @@ fn train_fixed<B: HostBackend>(
     }
     session.snapshots.clock.set(directory.clone(), seconds, 0.0);
     let logs = Logs::open(config, &directory, rank, logged, plan, session.display)?;
-    let strategy = session.strategy(start, logs, None).with(processes);
-    session.train(model, strategy, membership, None)
+    let training = Training { processes, ..session.training(start, logs, None) };
+    session.train(network, training, membership, None)
 }
 
-struct Beginning<B: HostBackend> {
-    model: ResNet<Autodiff<B>>,
+struct Beginning {
+    network: Box<dyn Network>,
     start: StartingPoint,
     /// Those of earlier sessions.
     seconds: f64,
@@ -216,24 +207,19 @@ struct Beginning<B: HostBackend> {
     rate: Option<String>,
 }
 
-impl<B: HostBackend> Beginning<B> {
-    /// From `checkpoint`, or with `model` as it is.
-    fn of(
-        config: &Config,
-        prepared: &Prepared,
-        checkpoint: Option<Loaded>,
-        model: ResNet<Autodiff<B>>,
-    ) -> Result<Self> {
+impl Beginning {
+    /// From `checkpoint`, or with `network` as it is.
+    fn of(config: &Config, prepared: &Prepared, checkpoint: Option<Loaded>, network: Box<dyn Network>) -> Result<Self> {
         let Some(checkpoint) = checkpoint else {
             let (start, logged) = (StartingPoint::default(), LogPosition::default());
-            return Ok(Self { model, start, seconds: 0.0, logged, resumed_from: None, rate: None });
+            return Ok(Self { network, start, seconds: 0.0, logged, resumed_from: None, rate: None });
         };
         let (training, state) = restore(config, prepared, &checkpoint)?;
         let rate = other_rate(&checkpoint, &prepared.plan, training.position.global_step)?;
-        let (model, start) = StartingPoint::restore(model, &training, &shown(&checkpoint.path))?;
+        let (network, start) = network.restore(&training, &shown(&checkpoint.path))?;
         let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
         let logged = LogPosition { step: state.global_step, epoch_end };
-        Ok(Self { model, start, seconds: state.elapsed_seconds, logged, resumed_from: Some(checkpoint.path), rate })
+        Ok(Self { network, start, seconds: state.elapsed_seconds, logged, resumed_from: Some(checkpoint.path), rate })
     }
 
     fn announce(&self) {

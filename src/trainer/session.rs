@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
-use kiln_engine::parallel::{DataParallel, HostBackend, StartingPoint};
+use kiln_engine::parallel::StartingPoint;
 use kiln_system::Result;
 use kiln_system::stop::Reason;
+use kiln_training::{Network, Training};
 use parking_lot::Mutex;
 
-use super::classification::Classification;
 use super::clock::Clock;
 use super::end::finish;
 use super::leave::Leave;
@@ -22,7 +21,6 @@ use super::succession::Succession;
 use crate::config::{Config, ProgressKind};
 use crate::launch::FixedMembership;
 use crate::metrics::Profiler;
-use crate::model::ResNet;
 
 pub(super) struct Session {
     pub(super) prepared: Prepared,
@@ -45,33 +43,29 @@ impl Session {
         Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)) })
     }
 
-    /// The strategy that trains from `start` and records into `logs` or, in an elastic run, those that `succession` opens.
-    pub(super) fn strategy<B: HostBackend>(
-        &self,
-        start: StartingPoint,
-        logs: Logs,
-        succession: Option<Succession>,
-    ) -> DataParallel<B, Classification> {
+    /// A training from `start` that records into `logs` or, in an elastic run, those that `succession` opens.
+    pub(super) fn training(&self, start: StartingPoint, logs: Logs, succession: Option<Succession>) -> Training {
         let Prepared { plan, task, .. } = &self.prepared;
         let (position, snapshots) = (&start.position, self.snapshots.clone());
         self.totals.lock().begin(position, plan, succession.is_none() && plan.world.rank == 0);
         let limit = snapshots.config.parallel.limit();
-        let (totals, is_processor) = (self.totals.clone(), B::is_processor());
+        let (totals, is_processor) = (self.totals.clone(), self.prepared.is_processor);
         let recorder = Recorder::new(snapshots, plan.clone(), task.clone(), totals, logs, succession, is_processor);
-        DataParallel::new(task.clone(), plan.clone(), start, limit, recorder)
+        let (task, plan, observer) = (task.clone(), plan.clone(), Box::new(recorder));
+        Training { task, plan, start, limit, observer, processes: None, membership: None }
     }
 
-    /// Trains `model`, writes the trace, and the summary if this process writes the files of the run; returns the exit
+    /// Trains `network`, writes the trace, and the summary if this process writes the files of the run; returns the exit
     /// code. In an elastic run, `leave` knows whether this process has left before the end.
-    pub(super) fn train<B: HostBackend>(
+    pub(super) fn train(
         self,
-        model: ResNet<Autodiff<B>>,
-        strategy: DataParallel<B, Classification>,
+        network: Box<dyn Network>,
+        training: Training,
         membership: &dyn FixedMembership,
         leave: Option<&Leave>,
     ) -> Result<u8> {
         let Snapshots { config, clock, copies, .. } = &self.snapshots;
-        let trained = kiln_engine::train(model, strategy).and_then(|()| membership.complete());
+        let trained = network.train(training).and_then(|()| membership.complete());
         let copied = copies.as_ref().map_or(Ok(()), |copies| copies.finish());
         trained?;
         let (totals, directory, seconds) = (self.totals.lock().clone(), clock.directory(), clock.seconds());

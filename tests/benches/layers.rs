@@ -8,9 +8,9 @@
 use std::fs;
 use std::time::Instant;
 
+use burn::backend::Flex;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
-use burn_flex::Flex;
 use kiln_ops::{Algorithm, ConvOps, Sliding};
 
 /// That of `train`.

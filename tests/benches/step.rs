@@ -9,9 +9,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_engine::nn::{ForwardContext, TensorSet, flat, flat_gradients, initialize, with_flat};
 use kiln_engine::optim::{OptimConfig, Optimizer, Parameter};
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 type Home = Autodiff<Flex>;
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use kiln::model::{ModelConfig, Stem};
 use kiln_engine::state::{HostTensor, StateDict, from_safetensors};
+use kiln_training::{ModelConfig, Stem};
 use serde_json::Value;
 
 use crate::files::file;

@@ -12,13 +12,13 @@ use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
 use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relative_max};
 use fixture::{Reference, floats, integers, name_of, numbers};
-use kiln::model::{Hits, ModelConfig, ResNet, Stem};
 use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::{ForwardContext, cross_entropy, load_state, ranks_of_targets, state_dict};
 use kiln_engine::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln_engine::parallel::{HostBackend, ReducePrecision};
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_ops::{Full, PrecisionKind};
+use kiln_training::{Hits, ModelConfig, ResNet, Stem};
 use run::{Recorded, Setup, plan, run};
 
 const STEMS: [Stem; 2] = [Stem::Cifar, Stem::Imagenet];

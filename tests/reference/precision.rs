@@ -1,9 +1,9 @@
 //! The reference batches in another precision, for comparison with f32.
 
-use kiln::model::Stem;
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::StateDict;
 use kiln_ops::PrecisionKind;
+use kiln_training::Stem;
 
 use super::fixture::{Reference, integers, name_of};
 use super::run::Setup;

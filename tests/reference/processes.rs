@@ -1,8 +1,8 @@
 //! The reference trajectory of four replicas, hosted by one, two and four processes.
 
-use kiln::model::Stem;
 use kiln_engine::parallel::{HostBackend, StartingPoint, World};
 use kiln_engine::state::sha256;
+use kiln_training::Stem;
 
 use super::fixture::name_of;
 use super::run::{Recorded, plan, run_with};

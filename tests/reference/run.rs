@@ -4,8 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::model::{Architecture, ModelConfig, ResNet};
-use kiln::trainer::classification::Classification;
 use kiln_data::{Augment, ImageSet, Normalization};
 use kiln_engine::nn::load_state;
 use kiln_engine::optim::{OptimConfig, Schedule};
@@ -19,6 +17,8 @@ use kiln_engine::train;
 use kiln_ops::PrecisionKind;
 use kiln_system::Result;
 use kiln_system::stop::Stop;
+use kiln_training::Classification;
+use kiln_training::{Architecture, ModelConfig, ResNet};
 
 #[derive(Default)]
 pub struct Recorded {
@@ -184,7 +184,8 @@ pub fn run_with<B: HostBackend>(
     let model = load_state(model, weights, "the fixture").unwrap();
     let recorder = Recorder::default();
     let timeout = Duration::from_secs(60);
-    let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, timeout, recorder.clone());
+    let strategy =
+        DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, timeout, Box::new(recorder.clone()));
     let strategy = strategy.with(processes);
     train(model, strategy)?;
     Ok(std::mem::take(&mut recorder.0.lock().unwrap()))

@@ -2,11 +2,11 @@
 //! gradients in f64. Their weights follow from their names, on both sides alike.
 
 use burn::backend::Autodiff;
-use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln_engine::nn::state_dict;
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_ops::Algorithm;
+use kiln_training::{ModelConfig, ResNet, Stem};
 
 use super::compare::{check_statistics, is_buffer, probed, relative_l2};
 use super::fixture::{Reference, floats};

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
-use kiln::model::{ResNet, recognize};
 use kiln::weights::to_pth;
 use kiln_engine::nn::{ForwardContext, initialize, load_state, state_dict};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
+use kiln_training::{ResNet, recognize};
 use tempfile::tempdir;
 
 use super::read;

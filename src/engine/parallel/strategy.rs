@@ -71,10 +71,9 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         plan: Arc<Plan>,
         start: StartingPoint,
         timeout: Duration,
-        observer: impl Observer + 'static,
+        observer: Box<dyn Observer>,
     ) -> Self {
-        let result = Mutex::new(Ok(()));
-        let observer: Mutex<Box<dyn Observer>> = Mutex::new(Box::new(observer));
+        let (observer, result) = (Mutex::new(observer), Mutex::new(Ok(())));
         let recipe = Recipe { task, rule: None, schedule: LearningRate::of_plan(&plan) };
         let (recipe, start) = (Arc::new(recipe), Mutex::new(start));
         Self { recipe, plan, start, timeout, processes: None, membership: None, observer, result }

@@ -2,11 +2,11 @@
 
 use std::thread::available_parallelism;
 
-use kiln_engine::parallel::{BackendKind, HostBackend};
+use kiln_engine::parallel::BackendKind;
 use kiln_system::Result;
+use kiln_training::{backend, backend_name, default_backend, is_compiled};
 
 use crate::metrics::Card;
-use crate::trainer::backend::{self, Program};
 use crate::trainer::resources::{bytes, memory_of_machine};
 use crate::trainer::terminal::say;
 
@@ -38,18 +38,18 @@ pub fn doctor() {
     let line = |name: &str, text: String| say(&format!("{name:<11} {text}"));
     line(
         "kiln",
-        format!("{}, {} by default", env!("CARGO_PKG_VERSION"), backend::default().map_or("none", backend::name)),
+        format!("{}, {} by default", env!("CARGO_PKG_VERSION"), default_backend().map_or("none", backend_name)),
     );
     let cores = available_parallelism().map_or(1, usize::from);
     let memory = memory_of_machine().map_or(String::new(), |memory| format!(", {} of memory", bytes(memory)));
     line("processor", format!("{cores} threads, {}{memory}", instructions()));
     for (kind, build) in BACKENDS {
-        let found = if backend::is_compiled(kind) {
-            backend::dispatch(kind, Devices).unwrap_or_else(|error| vec![format!("cannot run: {error}")])
+        let found = if is_compiled(kind) {
+            devices(kind).unwrap_or_else(|error| vec![format!("cannot run: {error}")])
         } else {
             vec![format!("not in this build; {build}")]
         };
-        found.into_iter().for_each(|text| line(backend::name(kind), text));
+        found.into_iter().for_each(|text| line(backend_name(kind), text));
     }
     line(
         "processes",
@@ -71,24 +71,18 @@ pub fn doctor() {
     line("progress", terminal.into());
 }
 
-struct Devices;
-
-impl Program for Devices {
-    type Output = Vec<String>;
-
-    fn run<B: HostBackend>(self, kind: BackendKind) -> Result<Vec<String>> {
-        let libraries = B::libraries().map_or(String::new(), |libraries| format!(" ({libraries})"));
-        if B::is_processor() {
-            let more = if kind == BackendKind::Tch { "; no CUDA device is visible to LibTorch" } else { "" };
-            return Ok(vec![format!("ready on the processor{libraries}{more}")]);
-        }
-        B::open(0)?;
-        let present = (0..).take_while(|index| B::open(*index).is_ok());
-        let card = |index| Card::of(index).filter(|_| kind != BackendKind::Wgpu);
-        let described = |index| match card(index) {
-            Some(card) => format!("ready: device {index}, {card}{libraries}"),
-            None => format!("ready: {}{libraries}", B::describe(index)),
-        };
-        Ok(present.map(described).collect())
+fn devices(kind: BackendKind) -> Result<Vec<String>> {
+    let backend = backend(kind)?;
+    let libraries = backend.libraries().map_or(String::new(), |libraries| format!(" ({libraries})"));
+    if backend.is_processor() {
+        let more = if kind == BackendKind::Tch { "; no CUDA device is visible to LibTorch" } else { "" };
+        return Ok(vec![format!("ready on the processor{libraries}{more}")]);
     }
+    backend.open(0)?;
+    let card = |index| Card::of(index).filter(|_| kind != BackendKind::Wgpu);
+    let described = |index| match card(index) {
+        Some(card) => format!("ready: device {index}, {card}{libraries}"),
+        None => format!("ready: {}{libraries}", backend.describe(index)),
+    };
+    Ok((0..backend.count_devices().unwrap_or(0)).map(described).collect())
 }

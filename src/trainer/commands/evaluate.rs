@@ -4,24 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::module::{AutodiffModule, Module};
 use kiln_data::{DataSplits, Normalization};
 use kiln_engine::checkpoint::Which;
-use kiln_engine::nn::load_state;
-use kiln_engine::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, printable, shown};
+use kiln_training::{Hits, Prediction, backend};
 
-use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
+use crate::config::{Config, Request, Saved, resolve, sketch};
 use crate::launch::alone;
-use crate::model::{Hits, Prediction, ResNet};
 use crate::report::evaluation::{self as findings, DIRECTORY};
-use crate::trainer::backend::{Program, dispatch};
-use crate::trainer::classification::Classification;
 use crate::trainer::evaluation;
 use crate::trainer::loading::Bars;
 use crate::trainer::model_file::{ModelFile, usual};
-use crate::trainer::prepare::{Prepared, blank_model, prepare};
+use crate::trainer::prepare::{blank_network, prepare, task};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::Description;
 
@@ -63,7 +58,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     config.model.freeze = "none".into();
     let normalization = file.stated.normalization().filter(|_| unnamed("data.normalization"));
     prepare_as_stated(&mut config, &file, unnamed);
-    dispatch(config.parallel.backend, Measurement { config, file, normalization })
+    measure(&config, file, normalization)
 }
 
 /// The size and the part of images that are usual for the network, of which the file may say others.
@@ -95,68 +90,62 @@ fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&st
     }
 }
 
-struct Measurement {
-    config: Config,
-    file: ModelFile,
-    /// That of the weights, instead of the data set's.
-    normalization: Option<Normalization>,
-}
-
-impl Program for Measurement {
-    type Output = ();
-
-    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
-        let Self { config, file, normalization } = self;
-        let mut prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
-        if let Some(normalization) = normalization {
-            let splits = DataSplits { normalization, ..prepared.splits.clone() };
-            prepared.task = Arc::new(Classification::new(&config, &splits));
-        }
-        let images = &prepared.task.validation;
-        let outputs = match config.model.num_classes {
-            0 => outputs_for(images.classes(), &file)?,
-            named => named,
-        };
-        let model = load_state(blank_model::<B>(&config, outputs)?, &file.tensors, &file.origin)?.valid();
-        let began = Instant::now();
-        let output = sharded(&model, &prepared, config.run.progress)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let counts = output.counts;
-        if !counts.mean_loss().is_finite() {
-            return Err(file.overflow());
-        }
-        let predictions = Prediction::from_values(&output.answers);
-        let limited = if counts.samples < images.len() {
-            format!(" of {} (--limit-val-batches {})", images.len(), config.run.limit_val_batches)
-        } else {
-            String::new()
-        };
-        say(&format!("weights     {}", printable(&file.title)));
-        say(&format!("images      {}{limited}", counts.samples));
-        say(&format!("speed       {:.0} images/s", counts.samples as f64 / seconds));
-        say(&format!("loss        {:.4}", counts.mean_loss()));
-        say(&format!("top-1       {:.2} % ({} of {})", 100.0 * counts.accuracy(), counts.top1(), counts.samples));
-        say(&format!("top-5       {:.2} % ({} of {})", 100.0 * counts.top5_accuracy(), counts.top5(), counts.samples));
-        let of = format!("{}, on {}{limited} images", file.title, counts.samples);
-        let evaluation = evaluation::evaluation(images, &counts, &predictions, of)?;
-        say(&table(&evaluation));
-        let directory = &config.run.output_dir;
-        if directory.as_os_str().is_empty() {
-            say("files       none; --output-dir DIR writes the tables, the confusion matrix and its picture there");
-            return Ok(());
-        }
-        evaluation::write(directory, &evaluation)?;
-        say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg in {}", shown(directory)));
-        if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
-            // The page of the run shows the evaluation.
-            let page = run.join("report.html");
-            match crate::report::write(std::slice::from_ref(&run), &page) {
-                Ok(()) => say(&format!("report      {}", shown(&page))),
-                Err(error) => warn(&format!("warning: the report was not written: {error}")),
-            }
-        }
-        Ok(())
+/// Evaluates the network in `file`; `normalization` is that of the weights, instead of the data set's.
+fn measure(config: &Config, file: ModelFile, normalization: Option<Normalization>) -> Result<()> {
+    let backend = backend(config.parallel.backend)?;
+    let mut prepared = prepare(backend, config, alone(&config.parallel).as_ref(), Stop::new())?;
+    if let Some(normalization) = normalization {
+        let splits = DataSplits { normalization, ..prepared.splits.clone() };
+        prepared.task = Arc::new(task(config, &splits));
     }
+    let images = &prepared.task.validation;
+    let outputs = match config.model.num_classes {
+        0 => outputs_for(images.classes(), &file)?,
+        named => named,
+    };
+    let network = blank_network(backend, config, outputs)?.load(&file.tensors, &file.origin)?;
+    let began = Instant::now();
+    let bars = Bars::new(config.run.progress);
+    let report = |done, all| bars.count("evaluating", "batches", done, all);
+    let output = network.evaluate(&prepared.task, &prepared.plan, &report);
+    bars.finish();
+    let output = output?;
+    let seconds = began.elapsed().as_secs_f64();
+    let counts = output.counts;
+    if !counts.mean_loss().is_finite() {
+        return Err(file.overflow());
+    }
+    let predictions = Prediction::from_values(&output.answers);
+    let limited = if counts.samples < images.len() {
+        format!(" of {} (--limit-val-batches {})", images.len(), config.run.limit_val_batches)
+    } else {
+        String::new()
+    };
+    say(&format!("weights     {}", printable(&file.title)));
+    say(&format!("images      {}{limited}", counts.samples));
+    say(&format!("speed       {:.0} images/s", counts.samples as f64 / seconds));
+    say(&format!("loss        {:.4}", counts.mean_loss()));
+    say(&format!("top-1       {:.2} % ({} of {})", 100.0 * counts.accuracy(), counts.top1(), counts.samples));
+    say(&format!("top-5       {:.2} % ({} of {})", 100.0 * counts.top5_accuracy(), counts.top5(), counts.samples));
+    let of = format!("{}, on {}{limited} images", file.title, counts.samples);
+    let evaluation = evaluation::evaluation(images, &counts, &predictions, of)?;
+    say(&table(&evaluation));
+    let directory = &config.run.output_dir;
+    if directory.as_os_str().is_empty() {
+        say("files       none; --output-dir DIR writes the tables, the confusion matrix and its picture there");
+        return Ok(());
+    }
+    evaluation::write(directory, &evaluation)?;
+    say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg in {}", shown(directory)));
+    if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
+        // The page of the run shows the evaluation.
+        let page = run.join("report.html");
+        match crate::report::write(std::slice::from_ref(&run), &page) {
+            Ok(()) => say(&format!("report      {}", shown(&page))),
+            Err(error) => warn(&format!("warning: the report was not written: {error}")),
+        }
+    }
+    Ok(())
 }
 
 /// The number of outputs of the weights, if they are classes of the images.
@@ -198,38 +187,4 @@ fn table(evaluation: &findings::Evaluation) -> String {
         text += &format!("{name:<width$}  {:>7}  {accuracy:>9}  {precision:>9}\n", score.images);
     }
     text
-}
-
-/// Evaluates each replica's shard on its own thread; the sums do not depend on the number of replicas.
-fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared, kind: ProgressKind) -> Result<Evaluation> {
-    let (plan, bars) = (&prepared.plan, Bars::new(kind));
-    // All shards take about as long as the first.
-    let show = |replica, done, total| {
-        if replica == 0 {
-            bars.count("evaluating", "batches", done, total)
-        }
-    };
-    let shard = |replica: usize, model: ResNet<B>| -> Result<Evaluation> {
-        let device = B::open(plan.world.device_of(replica))?;
-        evaluate_shard::<B, _>(&prepared.task, plan, model.to_device(&device), replica, &device, |done, total| {
-            show(replica, done, total);
-        })
-    };
-    let evaluation = std::thread::scope(|scope| {
-        let shard = &shard;
-        let threads: Vec<_> = (0..plan.world.size)
-            .map(|replica| {
-                let model = model.clone();
-                scope.spawn(move || B::on_threads(plan.threads, plan.world.size, || shard(replica, model)))
-            })
-            .collect();
-        let mut shards = Vec::new();
-        for (replica, thread) in threads.into_iter().enumerate() {
-            let died = |_| Error::Training(format!("replica {replica} panicked during the evaluation"));
-            shards.push(thread.join().map_err(died)??);
-        }
-        Ok(merged(&shards, <Classification as Task<B>>::ANSWERS))
-    });
-    bars.finish();
-    evaluation
 }

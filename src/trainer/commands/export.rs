@@ -5,9 +5,9 @@ use std::path::Path;
 use kiln_engine::checkpoint::Which;
 use kiln_engine::checkpoint::{check_writable, write_atomic};
 use kiln_system::{Error, Result, shown};
+use kiln_training::{ModelConfig, Stem};
 
 use crate::config::ProgressKind;
-use crate::model::{ModelConfig, Stem};
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::ModelFile;
 use crate::trainer::terminal::say;

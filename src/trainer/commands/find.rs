@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use kiln_system::{Error, Result, shown};
+use kiln_training::backend;
 use sysinfo::System;
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
 use crate::study::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
-use crate::trainer::backend::devices;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 
@@ -77,7 +77,7 @@ fn batch_size(largest: usize, arguments: &[OsString], request: &Request, output:
     let config = resolve(request)?.config;
     create(output)?;
     // On a GPU a size that does not fit fails; the memory of this machine must not be filled.
-    let is_shared = devices(config.parallel.backend)?.count.is_none();
+    let is_shared = backend(config.parallel.backend)?.is_processor();
     let memory = is_shared.then(|| {
         let mut system = System::new();
         system.refresh_memory();

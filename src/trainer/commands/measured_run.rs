@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use kiln_system::file::{self, GIB};
 use kiln_system::{Error, Result, shown};
+use kiln_training::{backend, backend_name};
 
 use crate::config::{Config, Request, faults, flag};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::trace::Trace;
-use crate::trainer::backend::{devices, name};
 use crate::trainer::child::{self, Ended};
 
 /// Flags with which a run that a command makes for itself writes its own directory only: no copies into the store of another
@@ -152,11 +152,11 @@ pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Resul
 
 /// The conditions of the measurements, as names and values.
 pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
-    let place = devices(config.parallel.backend)?;
+    let backend = backend(config.parallel.backend)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let pairs = [
-        ("backend", name(place.backend).to_string()),
-        ("device", place.name),
+        ("backend", backend_name(backend.kind()).to_string()),
+        ("device", backend.name_of_devices()),
         ("cores", cores.to_string()),
         ("batch size", config.parallel.batch_size.to_string()),
         ("depth", config.model.depth.to_string()),

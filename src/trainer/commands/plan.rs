@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
-use kiln_engine::parallel::{BackendKind, HostBackend, ParallelConfig};
+use kiln_engine::parallel::ParallelConfig;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
+use kiln_training::backend;
 
 use super::measured_run::{MeasuredRun, median, refuse};
 use crate::config::{Config, Request, Setting, resolve};
@@ -12,7 +13,6 @@ use crate::launch::alone;
 use crate::study::planning::{Experiment, Forecast, Planning, text};
 use crate::study::{aligned, rate};
 use crate::trainer::auto_stages::measured;
-use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::initial::initial_model;
 use crate::trainer::phases::listen;
 use crate::trainer::prepare::prepare;
@@ -57,7 +57,7 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
              without --run, or leave --link out",
         ));
     }
-    let planning = dispatch(config.parallel.backend, Search { config: &config, several })?;
+    let planning = search(&config, several)?;
     say(&format!("\n{planning}"));
     notes(&config.parallel, &planning, several).iter().for_each(|note| say(&format!("note: {note}")));
     if options.run { compare(&planning, &config.parallel.gpu_ids, several, arguments) } else { Ok(0) }
@@ -80,46 +80,38 @@ fn notes(parallel: &ParallelConfig, planning: &Planning, several: bool) -> Vec<S
 }
 
 /// Measures the devices and compares their placements.
-struct Search<'a> {
-    config: &'a Config,
-    several: bool,
-}
-
-impl Program for Search<'_> {
-    type Output = Planning;
-
-    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<Planning> {
-        let Self { config, several } = self;
-        let membership = alone(&config.parallel);
-        let prepared = prepare::<B>(config, membership.as_ref(), Stop::new())?;
-        let (model, _) = initial_model::<B>(config, &prepared)?;
-        let (ids, replicas) = (&config.parallel.gpu_ids, config.parallel.world_size);
-        let experiment = Experiment {
-            batch_size: prepared.plan.batch_size,
-            micro_batches: replicas * config.run.accumulation_steps,
-            replicas: None,
-            uses_all: false,
-        };
-        // With a link the processes are machines like this one, which need not share it.
-        let apart = config.parallel.link > 0.0;
-        let shapes = experiment.shapes(ids.len(), prepared.task.architecture.units().len());
-        let mut numbers: Vec<usize> = shapes.iter().map(|[replicas, stages]| replicas * stages).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        if apart {
-            numbers = vec![1];
-        }
-        let mut measured = measured::<B>(config, &prepared, &model, if apart { &ids[..1] } else { ids }, &numbers)?;
-        measured.in_processes = several;
-        if apart {
-            measured.devices = ids.len();
-            let one = measured.times.remove(&1).and_then(|mut times| times.pop()).unwrap_or_default();
-            measured.times = [(ids.len(), vec![one; ids.len()])].into();
-            measured.room.each = vec![measured.room.each[0].min(measured.room.all); ids.len()];
-            measured.room.all = f64::INFINITY;
-        }
-        Planning::new(&measured, experiment)
+fn search(config: &Config, several: bool) -> Result<Planning> {
+    let backend = backend(config.parallel.backend)?;
+    let membership = alone(&config.parallel);
+    let prepared = prepare(backend, config, membership.as_ref(), Stop::new())?;
+    let (network, _) = initial_model(backend, config, &prepared)?;
+    let (ids, replicas) = (&config.parallel.gpu_ids, config.parallel.world_size);
+    let experiment = Experiment {
+        batch_size: prepared.plan.batch_size,
+        micro_batches: replicas * config.run.accumulation_steps,
+        replicas: None,
+        uses_all: false,
+    };
+    // With a link the processes are machines like this one, which need not share it.
+    let apart = config.parallel.link > 0.0;
+    let shapes = experiment.shapes(ids.len(), prepared.task.architecture.units().len());
+    let mut numbers: Vec<usize> = shapes.iter().map(|[replicas, stages]| replicas * stages).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    if apart {
+        numbers = vec![1];
     }
+    let timed = if apart { &ids[..1] } else { ids };
+    let mut measured = measured(backend, config, &prepared, network.as_ref(), timed, &numbers)?;
+    measured.in_processes = several;
+    if apart {
+        measured.devices = ids.len();
+        let one = measured.times.remove(&1).and_then(|mut times| times.pop()).unwrap_or_default();
+        measured.times = [(ids.len(), vec![one; ids.len()])].into();
+        measured.room.each = vec![measured.room.each[0].min(measured.room.all); ids.len()];
+        measured.room.all = f64::INFINITY;
+    }
+    Planning::new(&measured, experiment)
 }
 
 /// Trains the best placements for some steps, and prints the predictions beside the measurements. What was measured decides.

@@ -7,22 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
-use burn::module::AutodiffModule;
-use burn::tensor::activation::softmax;
 use kiln_data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
 use kiln_engine::checkpoint::Which;
-use kiln_engine::nn::{ForwardContext, load_state};
-use kiln_engine::parallel::{BackendKind, HostBackend, Shard};
-use kiln_ops::{download, tensor};
+use kiln_engine::parallel::Shard;
 use kiln_system::{Error, Result, printable, shown};
+use kiln_training::{Backend, backend};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Config, Request, Saved, resolve};
 use crate::metrics::csv;
-use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::ModelFile;
-use crate::trainer::prepare::{blank_model, share_threads};
+use crate::trainer::prepare::{blank_network, share_threads};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::{Description, Stated};
 
@@ -74,7 +70,11 @@ pub fn predict(
     let mut config = resolve(&request)?.config;
     let description = file.describe(given)?;
     config.model = file.model.clone();
-    dispatch(config.parallel.backend, Prediction { config, file, description, question })
+    let (backend, threads) = (backend(config.parallel.backend)?, share_threads(config.run.threads, 1));
+    let prediction = Prediction { config, file, description, question };
+    let mut code = Ok(1);
+    backend.on_threads(threads, &mut || code = prediction.answer(backend));
+    code
 }
 
 struct Prediction {
@@ -84,22 +84,12 @@ struct Prediction {
     question: Question,
 }
 
-impl Program for Prediction {
-    type Output = u8;
-
-    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<u8> {
-        B::on_threads(share_threads(self.config.run.threads, 1), 1, || self.answer::<B>())
-    }
-}
-
 impl Prediction {
-    fn answer<B: HostBackend>(self) -> Result<u8> {
+    fn answer(&self, backend: &dyn Backend) -> Result<u8> {
         let Self { config, file, description, question } = self;
-        let device = B::open(config.parallel.gpu_ids[0])?;
         let framing = Framing::for_validation(&config.data);
         let framing = Framing { middle: description.center_crop, exif: description.exif, ..framing };
-        let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?;
-        let (model, context) = (model.valid(), ForwardContext::evaluate());
+        let network = blank_network(backend, config, file.outputs)?.load(&file.tensors, &file.origin)?;
         let augment = Augment::plain(description.normalization);
         // To standard error, since programs read the answers.
         warn(&format!("weights of {}", file.title));
@@ -123,8 +113,7 @@ impl Prediction {
             }
             let shard = Shard { ids: (0..pictures.len() as u32).collect(), ..Shard::default() };
             let batch = assemble(pictures, None, &augment, 0, &shard)?;
-            let logits = model.forward(tensor(B::input(&batch.images, &device)), &context);
-            let probabilities = download(Vec::new(), vec![softmax(logits, 1).flatten(0, 1)]);
+            let probabilities = network.probabilities(&batch, config.parallel.gpu_ids[0])?;
             if !probabilities.iter().all(|it| it.is_finite()) {
                 return Err(file.overflow());
             }

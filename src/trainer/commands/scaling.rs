@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 
 use kiln_system::{Error, Result, shown};
+use kiln_training::backend;
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
 use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
-use crate::trainer::backend::{AvailableDevices, devices};
 use crate::trainer::phases::listen;
 use crate::trainer::prepare::share_threads;
 use crate::trainer::terminal::say;
@@ -19,7 +19,7 @@ pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Resu
     let config = resolve(request)?.config;
     // Created before the measurements, so that an error comes first.
     std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
-    let devices = devices(config.parallel.backend)?;
+    let devices = backend(config.parallel.backend)?.count_devices();
     let largest = sizes.replicas.iter().copied().max().unwrap_or(1);
     let cores = share_threads(0, 1);
     let threads = if sizes.threads > 0 { sizes.threads } else { (cores / largest).max(1) };
@@ -29,11 +29,11 @@ pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Resu
             for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
                 let batch = batch(mode, config.parallel.batch_size, replicas, largest)?;
                 let wanted = Wanted { mode, replicas, processes, batch, threads };
-                let run = wanted.run(sizes, arguments, &devices)?;
+                let run = wanted.run(sizes, arguments, devices)?;
                 if let Some(code) = run.ended.stop {
                     return Ok(code);
                 }
-                let measured = wanted.measured(&run, sizes, &devices, cores)?;
+                let measured = wanted.measured(&run, sizes, devices, cores)?;
                 let rate = measured.images_per_second();
                 say(&format!("measured    {}: {rate:.1} images/s", measured.name()));
                 measurements.push(measured);
@@ -72,26 +72,20 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn run(&self, sizes: &Sizes, arguments: &[OsString], devices: &AvailableDevices) -> Result<MeasuredRun> {
+    fn run(&self, sizes: &Sizes, arguments: &[OsString], devices: Option<usize>) -> Result<MeasuredRun> {
         let Self { replicas, processes, batch, threads, .. } = *self;
-        let hosts = replicas.min(devices.count.unwrap_or(replicas));
+        let hosts = replicas.min(devices.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
         let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
         // The threads are divided among processes.
         own.push(format!("--threads={}", (threads * replicas).div_ceil(processes)));
-        if processes == 1 || devices.count.is_some() {
+        if processes == 1 || devices.is_some() {
             own.push(format!("--gpu-ids={}", ids.join(",")));
         }
         MeasuredRun::run(arguments, own, processes, sizes.warmup + sizes.steps, true)
     }
 
-    fn measured(
-        &self,
-        run: &MeasuredRun,
-        sizes: &Sizes,
-        devices: &AvailableDevices,
-        cores: usize,
-    ) -> Result<Measurement> {
+    fn measured(&self, run: &MeasuredRun, sizes: &Sizes, devices: Option<usize>, cores: usize) -> Result<Measurement> {
         let Self { mode, replicas, processes, batch, threads } = *self;
         if run.ended.code != 0 {
             return Err(run.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
@@ -102,7 +96,7 @@ impl Wanted {
             mode,
             replicas,
             processes,
-            devices_shared: devices.count.map_or(threads * replicas > cores, |count| replicas > count),
+            devices_shared: devices.map_or(threads * replicas > cores, |count| replicas > count),
             steps: measured.len(),
             step_seconds: measured.iter().map(|step| step.step_seconds).collect(),
             images_per_step: batch * replicas,

@@ -5,12 +5,12 @@
 
 use kiln_data::CHANNELS;
 use kiln_engine::state::StateDict;
+use kiln_training::Architecture;
 
 use super::builder::{Builder, Fault, Window};
 use super::proto::{
     AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
-use crate::model::Architecture;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
 pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {

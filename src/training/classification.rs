@@ -5,7 +5,9 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
-use kiln_data::{Augment, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble};
+use kiln_data::{
+    Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble,
+};
 use kiln_engine::nn::{HEAD, cross_entropy};
 use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
@@ -13,8 +15,7 @@ use kiln_engine::parallel::{
 use kiln_ops::{HostOps, tensor};
 use kiln_system::{Error, Result};
 
-use crate::config::Config;
-use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
+use super::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
@@ -30,16 +31,22 @@ pub struct Classification {
 }
 
 impl Classification {
-    pub(super) fn new(config: &Config, splits: &DataSplits) -> Self {
+    /// The images of `splits`, prepared as `data` says, for networks of an architecture; `seed` keys the augmentation.
+    pub fn new(data: &DataConfig, splits: &DataSplits, architecture: Architecture, seed: u64) -> Self {
         Self {
             train: splits.train.clone(),
             validation: splits.validation.clone(),
-            augment: Augment::new(&config.data, splits.normalization),
-            mixing: Mixing::new(&config.data),
+            augment: Augment::new(data, splits.normalization),
+            mixing: Mixing::new(data),
             plain: Augment::plain(splits.normalization),
-            seed: config.run.seed,
-            architecture: config.model.architecture(),
+            seed,
+            architecture,
         }
+    }
+
+    /// The parts that may become stages.
+    pub fn units(&self) -> Vec<Unit> {
+        self.architecture.units().into_iter().map(|(layers, cost)| Unit::new(layers, cost)).collect()
     }
 
     fn images_of(&self, split: Split) -> &ImageSet {
@@ -129,7 +136,7 @@ impl<B: HostBackend> Task<B> for Classification {
     }
 
     fn units(&self) -> Vec<Unit> {
-        self.architecture.units().into_iter().map(|(layers, cost)| Unit::new(layers, cost)).collect()
+        self.units()
     }
 
     fn forward(

@@ -1,0 +1,213 @@
+//! The backends of this build, chosen at run time: the only place where the engine is instantiated for each of them.
+
+use std::marker::PhantomData;
+
+use kiln_engine::nn::{freeze, initialize};
+use kiln_engine::parallel::nccl::Transport;
+use kiln_engine::parallel::{
+    BackendKind, HostBackend, ParallelConfig, World, check_devices, check_precision, time_copy,
+};
+use kiln_ops::PrecisionKind;
+use kiln_system::{Error, Result};
+
+use super::model::{ModelConfig, ResNet};
+use super::network::{Network, On};
+
+/// A backend, and its devices by their indices for `--gpu-ids`.
+pub trait Backend: Send + Sync {
+    fn kind(&self) -> BackendKind;
+
+    /// Whether its devices share the processor.
+    fn is_processor(&self) -> bool;
+
+    /// # Errors
+    /// If there is no such device, or if it cannot be used.
+    fn open(&self, device: usize) -> Result<()>;
+
+    /// The name of a device, for people.
+    fn describe(&self, device: usize) -> String;
+
+    /// The name of its first device, or of the processor.
+    fn name_of_devices(&self) -> String {
+        if self.is_processor() { "CPU".into() } else { self.describe(0) }
+    }
+
+    /// How many devices there are; `None` if replicas share the processor.
+    fn count_devices(&self) -> Option<usize> {
+        (!self.is_processor()).then(|| (0..).take_while(|device| self.open(*device).is_ok()).count())
+    }
+
+    /// The libraries of its devices, if they are not part of the program.
+    fn libraries(&self) -> Option<String>;
+
+    /// Whether its devices have instructions for `precision`.
+    fn is_fast_in(&self, precision: PrecisionKind) -> bool;
+
+    /// Checks that every device of `world` is there and computes in `precision`.
+    fn check(&self, world: &World, precision: PrecisionKind) -> Result<()>;
+
+    /// Chooses between the fastest kernels and those that compute the same bits in every run.
+    fn choose_kernels(&self, deterministic: bool);
+
+    /// By which engine tensors travel between its devices.
+    fn transport(&self, parallel: &ParallelConfig, is_alone: bool) -> Result<Transport>;
+
+    /// Bytes per second that go to the host and back to a device.
+    fn time_copy(&self, device: usize) -> Result<f64>;
+
+    /// Does `work`, whose operations use `threads` threads.
+    fn on_threads(&self, threads: usize, work: &mut (dyn FnMut() + Send));
+
+    /// A network with `outputs` classes on a device, its weights drawn from `seed`.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or nothing has the name of the part to freeze.
+    fn network(
+        &self,
+        device: usize,
+        model: &ModelConfig,
+        outputs: usize,
+        smoothing: f64,
+        seed: u64,
+    ) -> Result<Box<dyn Network>>;
+}
+
+struct Compiled<B>(BackendKind, PhantomData<fn() -> B>);
+
+impl<B: HostBackend> Backend for Compiled<B> {
+    fn kind(&self) -> BackendKind {
+        self.0
+    }
+
+    fn is_processor(&self) -> bool {
+        B::is_processor()
+    }
+
+    fn open(&self, device: usize) -> Result<()> {
+        B::open(device).map(drop)
+    }
+
+    fn describe(&self, device: usize) -> String {
+        B::describe(device)
+    }
+
+    fn libraries(&self) -> Option<String> {
+        B::libraries()
+    }
+
+    fn is_fast_in(&self, precision: PrecisionKind) -> bool {
+        B::is_fast_in(precision)
+    }
+
+    fn check(&self, world: &World, precision: PrecisionKind) -> Result<()> {
+        check_devices::<B>(world)?;
+        check_precision::<B>(world, precision)
+    }
+
+    fn choose_kernels(&self, deterministic: bool) {
+        B::choose_kernels(deterministic);
+    }
+
+    fn transport(&self, parallel: &ParallelConfig, is_alone: bool) -> Result<Transport> {
+        Transport::choose::<B>(parallel, is_alone)
+    }
+
+    fn time_copy(&self, device: usize) -> Result<f64> {
+        time_copy::<B>(device)
+    }
+
+    fn on_threads(&self, threads: usize, work: &mut (dyn FnMut() + Send)) {
+        B::on_threads(threads, 1, work);
+    }
+
+    fn network(
+        &self,
+        device: usize,
+        model: &ModelConfig,
+        outputs: usize,
+        smoothing: f64,
+        seed: u64,
+    ) -> Result<Box<dyn Network>> {
+        let network = initialize(ResNet::new(model, outputs, smoothing, &B::open(device)?), seed)?;
+        Ok(Box::new(On::<B>(freeze(network, &model.freeze)?)))
+    }
+}
+
+/// The backends of this build, best first.
+const COMPILED: &[BackendKind] = &[
+    #[cfg(feature = "cuda")]
+    BackendKind::Cuda,
+    #[cfg(feature = "tch")]
+    BackendKind::Tch,
+    #[cfg(feature = "wgpu")]
+    BackendKind::Wgpu,
+    #[cfg(feature = "flex")]
+    BackendKind::Flex,
+];
+
+/// Its name for `--backend`, and its cargo feature.
+pub fn backend_name(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::Auto => "auto",
+        BackendKind::Flex => "flex",
+        BackendKind::Tch => "tch",
+        BackendKind::Cuda => "cuda",
+        BackendKind::Wgpu => "wgpu",
+    }
+}
+
+/// The backend that `auto` chooses.
+pub fn default_backend() -> Option<BackendKind> {
+    COMPILED.first().copied()
+}
+
+pub fn is_compiled(kind: BackendKind) -> bool {
+    COMPILED.contains(&kind)
+}
+
+/// Prepares this process for the backend that `kind` asks for. It may restart the process: call it before anything has an
+/// effect.
+pub fn prepare_process(kind: BackendKind) {
+    if chosen(kind) == Some(BackendKind::Tch) {
+        #[cfg(all(feature = "tch", target_os = "linux"))]
+        kiln_ops::bound_spinning();
+    }
+}
+
+/// The backend that `kind` asks for, if this build has it.
+fn chosen(kind: BackendKind) -> Option<BackendKind> {
+    if kind == BackendKind::Auto { default_backend() } else { is_compiled(kind).then_some(kind) }
+}
+
+/// The backend that `kind` asks for; `auto` is the best one of this build.
+///
+/// # Errors
+/// [`Error::Usage`] if this build does not have it.
+pub fn backend(kind: BackendKind) -> Result<&'static dyn Backend> {
+    match chosen(kind) {
+        #[cfg(feature = "flex")]
+        Some(BackendKind::Flex) => Ok(compiled::<burn_flex::Flex>(&Compiled(BackendKind::Flex, PhantomData))),
+        #[cfg(feature = "tch")]
+        Some(BackendKind::Tch) => Ok(compiled::<burn_tch::LibTorch<f32>>(&Compiled(BackendKind::Tch, PhantomData))),
+        #[cfg(feature = "cuda")]
+        Some(BackendKind::Cuda) => Ok(compiled::<burn_cuda::Cuda<f32, i32>>(&Compiled(BackendKind::Cuda, PhantomData))),
+        #[cfg(feature = "wgpu")]
+        Some(BackendKind::Wgpu) => Ok(compiled::<burn_wgpu::Wgpu<f32, i32>>(&Compiled(BackendKind::Wgpu, PhantomData))),
+        _ => Err(not_compiled(kind)),
+    }
+}
+
+fn compiled<B: HostBackend>(backend: &'static Compiled<B>) -> &'static dyn Backend {
+    B::stay_on_one_thread();
+    backend
+}
+
+fn not_compiled(kind: BackendKind) -> Error {
+    let present: Vec<&str> = COMPILED.iter().map(|kind| backend_name(*kind)).collect();
+    Error::usage(format!(
+        "this build has no '{}' backend, only {}; build it with: cargo build --release --features {}",
+        backend_name(kind),
+        if present.is_empty() { "none".into() } else { present.join(", ") },
+        if kind == BackendKind::Auto { "flex" } else { backend_name(kind) }
+    ))
+}
