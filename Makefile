@@ -75,13 +75,13 @@ test-all: ## all tests on flex and LibTorch, and those of several processes
 	$(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))
 
 simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
-	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test --test simulation -- --nocapture
+	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test -p kiln-membership --test simulation -- --nocapture
 
 fuzz: ## damaged files and messages: SECONDS=600 for each target or that in TARGET; TARGET=images::jpeg SEED=7 repeats an input
 	@KILN_SECONDS=$(SECONDS) KILN_SEED=$(SEED) $(CARGO) test --features $(READERS) --test fuzz -- --nocapture $(TARGET)
 
-mutants: ## changes in files that decide, which a test should notice: FILE=sampler.rs (needs cargo-mutants)
-	$(CARGO) mutants --package kiln-pure $(addprefix --file=,$(FILE))
+mutants: ## changes in the policy of membership, which a test should notice: FILE=placement.rs (needs cargo-mutants)
+	$(CARGO) mutants --package kiln-membership --features rendezvous $(addprefix --file=,$(FILE))
 
 check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 

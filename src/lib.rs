@@ -16,6 +16,7 @@
 //! | [`kiln_system`] | errors with exit codes, requests to stop, files read within bounds | anything else |
 //! | [`kiln_objects`] | downloads and object stores | what files hold |
 //! | `kiln_kernels` | convolutions, batch-norm and updates for processors, on slices | Burn |
+//! | [`kiln_membership`] | launchers' ranks, `train launch`, the rendezvous and its policy | tensors, models, files of a run |
 //! | [`kiln_ops`] | primitives that are generic over backends: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for CubeCL, and those of `kiln_kernels` on `flex` and LibTorch | models, threads |
 //! | [`kiln_engine`] | data-parallel training of any model: tasks, replicas, collectives, optimizers, checkpoints | images, networks, terminals, how processes meet |
 //! | [`kiln_data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
@@ -25,12 +26,12 @@
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
 //! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
 //! | [`report`] | a run's directory as a web page | models, how a run is made |
 //! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
+//! | [`launch`] | how this process takes part: fixed and elastic membership over Gloo | models, a run's files |
 //! | [`trainer`] | the task (image classification) and the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
 //! | [`cli`] | flags to settings, arguments to commands that run | how the commands do their work |
 //!
@@ -71,7 +72,7 @@
 //! ```
 //!
 //! Precision as a type: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
-//! `launch/elastic_member.rs`, `launch/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`, `trainer/elastic.rs`.
+//! `launch/elastic_member.rs`, `membership/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!

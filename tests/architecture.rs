@@ -131,8 +131,8 @@ fn application() -> PathBuf {
 
 #[test]
 fn no_file_uses_itself_through_others() {
-    let members =
-        ["system", "objects", "kernels", "ops", "engine", "data", "training"].map(|member| application().join(member));
+    let members = ["system", "objects", "kernels", "ops", "engine", "data", "training", "membership"]
+        .map(|member| application().join(member));
     let mut count = 0;
     for root in members.into_iter().chain([application()]) {
         let sources = Sources::read(&root);
@@ -153,7 +153,7 @@ fn rooms_use_only_rooms_above_them_in_the_map() {
     let rows: Vec<Vec<&str>> = rows.map(|cell| cell.split('`').skip(1).step_by(2).collect()).collect();
     let row = |module: &Module| rows.iter().position(|row| row.contains(&module[0].as_str()));
     let rooms: Vec<_> = sources.0.keys().filter(|module| !module.is_empty() && row(module).is_some()).collect();
-    assert!(rooms.len() > 200, "the map is not found");
+    assert!(rooms.len() > 150, "the map is not found");
     for module in rooms {
         for target in sources.used(module).iter().filter(|target| target[0] != module[0]) {
             assert!(row(target) <= row(module), "{} uses {}", module.join("::"), target.join("::"));

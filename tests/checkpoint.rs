@@ -1,7 +1,5 @@
 //! The checkpoint room: nothing damaged passes, nothing complete is lost.
 
-// Named, since the crate of the pure files mounts this file.
-#[path = "checkpoint/together.rs"]
 mod together;
 
 use std::fs;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kiln::cli::{Cli, Command};
+use kiln::config::ParallelConfig;
 use kiln::config::schema::Schema;
 use kiln::config::{Config, Request, Resolved, Saved, resolve, time_limit};
 use kiln_data::Source;
 use kiln_engine::checkpoint::Interval;
 use kiln_engine::optim::{LrScaling, OptimizerKind};
-use kiln_engine::parallel::{ParallelConfig, StrategyKind};
+use kiln_engine::parallel::StrategyKind;
 use kiln_system::Error;
 use kiln_training::Stem;
 use proptest::prelude::*;

@@ -43,7 +43,6 @@ mod freeze;
 mod guide;
 mod hostile;
 mod interruption;
-mod launch;
 #[cfg(all(feature = "tch", target_os = "linux"))]
 mod libraries;
 #[cfg(target_os = "linux")]
@@ -72,12 +71,11 @@ mod reference;
 mod refusals;
 #[cfg(feature = "remote")]
 mod remote;
-#[cfg(feature = "gloo")]
-mod rendezvous;
 mod report;
 mod resume;
 mod run_directory;
 mod saving;
+mod sbatch;
 mod scaling;
 mod schedule;
 mod sharding;

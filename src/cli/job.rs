@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use kiln_engine::parallel::ParallelConfig;
 use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
+use crate::config::ParallelConfig;
 use crate::config::Request;
 use crate::launch::sbatch::Sbatch;
 use crate::trainer::{members, rendezvous, secret, slurm};

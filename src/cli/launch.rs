@@ -1,13 +1,13 @@
 //! The options of `train launch`.
 
 use clap::Args;
+use kiln_membership::Machines;
 use kiln_system::Result;
 
 use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
-use crate::launch::Machines;
 use crate::trainer::launch;
 
 #[derive(Debug, Args)]

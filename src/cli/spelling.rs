@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use kiln_engine::parallel::Elastic;
+use kiln_membership::Elastic;
 
 /// Common short options of other trainers, and their meaning.
 const SHORT: &[(&str, &str)] =

@@ -3,11 +3,11 @@
 //! The variables of torchrun, MPI and SLURM set rank, number of processes and address. If the user set one of them to
 //! another value, the complaint shows both. Devices and world size are derived from them unless the user set them.
 
+use kiln_membership::environment::{Identity, Sourced};
 use toml::Value;
 
 use super::layer::Layer;
 use super::schema::plain;
-use crate::launch::environment::{Identity, Sourced};
 
 /// Looks up the user's value of a key and where it was set.
 pub(crate) type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;

@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use kiln_data::DataConfig;
 use kiln_engine::checkpoint::CheckpointConfig;
 use kiln_engine::optim::{OptimConfig, ScheduleConfig};
-use kiln_engine::parallel::ParallelConfig;
 use kiln_training::ModelConfig;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +35,7 @@ mod launcher;
 mod layer;
 mod layers;
 mod merged;
+mod parallel;
 mod range;
 pub mod removed;
 mod request;
@@ -47,6 +47,7 @@ pub mod suggestion;
 pub mod time_limit;
 
 pub use layers::SESSION_KEYS;
+pub use parallel::ParallelConfig;
 pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, check, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};

@@ -5,6 +5,7 @@
 
 use kiln_engine::optim::{CountedFrom, ScheduleKind};
 use kiln_engine::parallel::DistBackend;
+use kiln_membership::environment::identify;
 use kiln_system::{Error, Result, shown};
 
 use super::layer::{Complaints, Layer};
@@ -13,7 +14,6 @@ use super::merged::Merged;
 use super::request::Request;
 use super::schema::{Schema, plain};
 use super::{Config, flag, launcher, rules};
-use crate::launch::environment::identify;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {

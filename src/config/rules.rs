@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use kiln_data::{Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{OptimizerKind, ScheduleKind};
-use kiln_engine::parallel::{DistBackend, Elastic, StrategyKind};
+use kiln_engine::parallel::{DistBackend, StrategyKind};
+use kiln_membership::Elastic;
 use kiln_objects::is_url;
 use kiln_system::shown;
 use toml::{Table, Value};

@@ -5,12 +5,12 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use kiln_engine::parallel::ParallelConfig;
 use kiln_engine::parallel::gloo::Interface;
+use kiln_membership::rendezvous::membership::ProcessInfo;
+use kiln_membership::rendezvous::{Secret, Terms, secret_of_user};
 use kiln_system::{Error, Result};
 
-use super::rendezvous::membership::ProcessInfo;
-use super::rendezvous::{Secret, Terms, secret_of_user};
+use crate::config::ParallelConfig;
 
 /// The environment variable with the job's secret, if no file holds it.
 pub(super) const SECRET: &str = "KILN_JOB_SECRET";

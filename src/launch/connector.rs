@@ -11,11 +11,11 @@ use std::time::Duration;
 use kiln_engine::parallel::engine::Symptom;
 use kiln_engine::parallel::gloo::{Gloo, Interface, LONGEST};
 use kiln_engine::parallel::{StageEngine, World};
+use kiln_membership::rendezvous::membership::Placement;
+use kiln_membership::rendezvous::{Attempt, Client};
 use parking_lot::Mutex;
 
 use super::engine_store::EngineStore;
-use super::rendezvous::membership::Placement;
-use super::rendezvous::{Attempt, Client};
 use super::stage_engines::stage_engines;
 
 /// How long one connection between two processes may take; for an unreachable host Gloo takes five times as long.

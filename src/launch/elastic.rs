@@ -4,20 +4,9 @@
 use std::sync::Arc;
 
 use kiln_engine::parallel::{Generation, Processes, Undisturbed, World};
+use kiln_membership::{Next, StateVersion};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
-
-use super::status::StateVersion;
-
-/// What a process of an elastic run does next.
-#[derive(Debug)]
-pub enum Next<M> {
-    /// It takes part in a generation.
-    Begin(M),
-    Left,
-    /// Nothing: the others have completed the run.
-    Complete,
-}
 
 /// The membership of this process in an elastic run, from one generation to the next.
 pub trait ElasticMembership: Send + Sync {

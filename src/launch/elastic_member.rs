@@ -9,21 +9,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kiln_engine::parallel::Broken;
-use kiln_engine::parallel::engine::{Engine, Judge, Symptom};
+use kiln_engine::parallel::engine::{Engine, Symptom};
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{Generation, PATIENCE, ParallelConfig, Processes, World};
+use kiln_engine::parallel::{PATIENCE, Processes, World};
+use kiln_membership::Next;
+use kiln_membership::StateVersion;
+use kiln_membership::rendezvous::Client;
+use kiln_membership::rendezvous::membership::{MembershipView, Phase, Placement};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address;
 use super::connector::Connector;
-use super::elastic::{ActiveGeneration, ElasticMembership, Next};
+use super::elastic::{ActiveGeneration, ElasticMembership};
 use super::holder::{HeldService, hold, seconds, terms};
-use super::rendezvous::Client;
-use super::rendezvous::membership::{MembershipView, Phase, Placement};
+use super::member::Member;
 use super::stage_engines::close_when_over;
-use super::status::StateVersion;
+use crate::config::ParallelConfig;
 
 /// The time limit of the last checkpoint. It may be long, since heartbeats detect the loss of the writing process.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);
@@ -92,7 +94,7 @@ impl ElasticMember {
         let processes = if world.processes() > 1 { Some(self.connect(&world, &placement)?) } else { None };
         let (number, why) = (view.generation, view.why.clone());
         *self.world.lock() = Some((number, world.clone()));
-        let generation = self.member.clone();
+        let generation = Arc::new(Member(self.member.clone()));
         Ok(ActiveGeneration { number, world, local_processes, processes, generation, why })
     }
 
@@ -103,7 +105,7 @@ impl ElasticMember {
         let is_over = close_when_over(&self.member, gloo.clone(), &stages);
         let store = self.connector.store(placement, "", || true);
         let links = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
-        let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);
+        let processes = Processes::new(gloo, Arc::new(Member(self.member.clone())), world.blocks.clone(), self.ordered);
         Ok(processes.with_stages(stages).with_links(links))
     }
 
@@ -122,7 +124,11 @@ impl ElasticMember {
     }
 
     /// Tells all processes of the generation that the run is complete, before any of them leaves.
-    fn announce_end(&self, generation: u64, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
+    fn announce_end(
+        &self,
+        generation: u64,
+        world: &World,
+    ) -> std::result::Result<(), kiln_membership::rendezvous::Verdict> {
         let complete = format!("{generation}/complete");
         let over = |rank: usize| format!("{generation}/over/{rank}");
         if world.rank > 0 {
@@ -175,7 +181,7 @@ impl ElasticMembership for ElasticMember {
     }
 
     fn confirm(&self) -> Result<()> {
-        Client::confirm(&self.member).map_err(|verdict| Error::PeerLost(verdict.0))
+        self.member.confirm().map_err(|verdict| Error::PeerLost(verdict.0))
     }
 
     fn progress(&self, step: usize, images_per_second: f64) {
@@ -189,26 +195,5 @@ impl ElasticMembership for ElasticMember {
 
     fn leave(&self, failure: Option<&str>) {
         self.member.leave(failure);
-    }
-}
-
-impl Generation for Client {
-    fn confirm(&self) -> std::result::Result<(), Broken> {
-        Client::confirm(self).map_err(|verdict| Broken::Peer(verdict.0))
-    }
-
-    fn is_ending(&self) -> bool {
-        Client::is_ending(self)
-    }
-}
-
-/// The rendezvous decides which process caused an error.
-impl Judge for Client {
-    fn doing(&self, activity: &str) {
-        Client::doing(self, activity);
-    }
-
-    fn verdict(&self, symptom: &Symptom) -> String {
-        self.trouble(&symptom.0).0
     }
 }

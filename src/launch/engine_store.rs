@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kiln_engine::parallel::engine::KeyStore;
-
-use super::rendezvous::Client;
+use kiln_membership::rendezvous::Client;
 
 /// Access to the store for one attempt to connect.
 pub(super) struct EngineStore {

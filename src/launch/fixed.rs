@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use kiln_engine::parallel::{PATIENCE, Processes, World};
 use kiln_system::Result;
+
+use crate::config::ParallelConfig;
 
 pub trait FixedMembership: Send + Sync {
     /// Which process hosts which replicas.

@@ -9,10 +9,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kiln_engine::parallel::engine::{Engine, Judge};
+use kiln_engine::parallel::engine::{Engine, Symptom};
 use kiln_engine::parallel::gloo::{Gloo, Interface, LONGEST};
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use kiln_engine::parallel::{PATIENCE, Processes, World};
+use kiln_membership::Machines;
+use kiln_membership::processes;
+use kiln_membership::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
@@ -20,10 +23,9 @@ use super::address::{self, HELD, SECRET};
 use super::engine_store::EngineStore;
 use super::fixed::FixedMembership;
 use super::holder;
-use super::machines::Machines;
-use super::processes;
-use super::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
+use super::member::Member;
 use super::stage_engines::{close_when_over, stage_engines};
+use crate::config::ParallelConfig;
 
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -132,13 +134,13 @@ impl FixedMembership for FixedMember {
             EngineStore { client, prefix, limit, is_wanted: Box::new(|| true) }
         };
         let (rank, size) = (world.rank, world.processes());
-        let lost = |symptom| Error::PeerLost(self.member.verdict(&symptom));
+        let lost = |symptom: Symptom| Error::PeerLost(self.member.trouble(&symptom.0).0);
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store("")), CONNECT).map_err(lost)?;
         let engine: Arc<dyn Engine> = Arc::new(gloo);
         let stages = stage_engines(world, &self.interface, store, CONNECT).map_err(lost)?;
         let is_over = close_when_over(&self.member, engine.clone(), &stages);
         let links = transport.connect(world, &store(""), &is_over, limit).map_err(lost)?;
-        let processes = Processes::new(engine, self.member.clone(), world.blocks.clone(), ordered);
+        let processes = Processes::new(engine, Arc::new(Member(self.member.clone())), world.blocks.clone(), ordered);
         Ok(Some(processes.with_stages(stages).with_links(links)))
     }
 

@@ -5,16 +5,16 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kiln_engine::parallel::ParallelConfig;
+use kiln_membership::RunStatus;
+use kiln_membership::rendezvous::election;
+use kiln_membership::rendezvous::membership::{MembershipView, Phase};
+use kiln_membership::rendezvous::wire::Purpose;
+use kiln_membership::rendezvous::{BeforeAttempt, Secret, Service, Terms, query};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address::{self, HELD};
-use super::rendezvous::election;
-use super::rendezvous::membership::{MembershipView, Phase};
-use super::rendezvous::wire::Purpose;
-use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, query};
-use super::status::RunStatus;
+use crate::config::ParallelConfig;
 
 /// How long `train rendezvous` still answers after the end of its run.
 const ANSWER_TIME: Duration = Duration::from_millis(500);

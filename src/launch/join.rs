@@ -7,21 +7,24 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use kiln_engine::parallel::ParallelConfig;
 use kiln_engine::parallel::nccl::Transport;
+use kiln_membership::Machines;
+use kiln_membership::RunStatus;
+use kiln_membership::environment::identify;
 #[cfg(not(feature = "gloo"))]
 use kiln_system::Error;
 use kiln_system::Result;
 
 use super::elastic::{ElasticMembership, SingleProcess};
-use super::environment::identify;
 use super::fixed::{FixedMembership, alone};
-use super::machines::Machines;
-use super::status::RunStatus;
+use crate::config::ParallelConfig;
 
 #[cfg(not(feature = "gloo"))]
 const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
                             --features gloo (after make setup-dist)";
+
+/// The service and the engine take equally long for what may take long.
+const _: () = assert!(kiln_membership::PATIENCE == kiln_engine::parallel::PATIENCE);
 
 /// The result of a call that needs the engine between processes.
 macro_rules! over_gloo {
@@ -73,7 +76,7 @@ pub fn launch(
 /// # Errors
 /// [`kiln_system::Error::Usage`] if `path` exists.
 pub fn create_secret(path: &Path) -> Result<()> {
-    over_gloo!(super::rendezvous::create_secret(path))
+    over_gloo!(kiln_membership::rendezvous::create_secret(path))
 }
 
 /// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use kiln_engine::parallel::engine::{Engine, Symptom};
 use kiln_engine::parallel::gloo::{Gloo, Interface};
 use kiln_engine::parallel::{StageEngine, World};
+use kiln_membership::rendezvous::Client;
 
 use super::engine_store::EngineStore;
-use super::rendezvous::Client;
 
 /// An engine for each stage of `world` that several processes host, this one among them; none where models are not cut.
 /// `store` gives the store for keys with a prefix, `connect` limits a connection between two processes.

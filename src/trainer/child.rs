@@ -1,6 +1,6 @@
 //! Runs this program as a child process, for commands that consist of several runs.
 //!
-//! As for a launch (see [`crate::launch::processes`]), a signal to this process reaches every child once and lets it
+//! As for a launch (see [`kiln_membership::processes`]), a signal to this process reaches every child once and lets it
 //! save, and a child is killed if this process is.
 
 use std::ffi::OsString;
@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use kiln_membership::exit_policy::ExitPolicy;
+use kiln_membership::output::Sink;
+use kiln_membership::processes::{Event, GRACE, command, listen, supervise};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
-
-use crate::launch::exit_policy::ExitPolicy;
-use crate::launch::output::Sink;
-use crate::launch::processes::{Event, GRACE, command, listen, supervise};
 
 #[derive(Debug)]
 pub(super) struct Ended {

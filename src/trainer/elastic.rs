@@ -11,6 +11,7 @@ use kiln_engine::parallel::{
     Assignment, GenerationReport, Held, Membership, Observer, Plan, StartingPoint, TrainingState,
 };
 use kiln_engine::state::sha256;
+use kiln_membership::{Next, StateVersion};
 use kiln_system::{Error, Result};
 use kiln_training::{Network, Training};
 use parking_lot::Mutex;
@@ -23,7 +24,7 @@ use super::session::Session;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
-use crate::launch::{self, ActiveGeneration, ElasticMembership, FixedMembership, Next, StateVersion};
+use crate::launch::{self, ActiveGeneration, ElasticMembership, FixedMembership};
 
 /// Prints the overview of the run in a directory.
 type Introduce = Box<dyn Fn(&Prepared, Option<&Path>) + Send + Sync>;

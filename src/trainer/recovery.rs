@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use kiln_engine::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use kiln_engine::parallel::{Key, Processes, TrainingState};
+use kiln_membership::StateVersion;
 use kiln_system::{Error, Result, shown};
 
 use super::broadcast::{KEY, decided, encode, receive};
@@ -20,7 +21,7 @@ use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::warn;
 use crate::config::Config;
-use crate::launch::{ActiveGeneration, StateVersion};
+use crate::launch::ActiveGeneration;
 
 /// The number of the first part of a state in the keys of what is sent.
 const FIRST_PART: usize = 2;

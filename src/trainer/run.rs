@@ -54,7 +54,7 @@ fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
         config.run.progress = ProgressKind::Plain;
     }
     // SAFETY: this is before the first thread that reads the environment.
-    unsafe { name_interface(&config.parallel) };
+    unsafe { name_interface(&config.parallel.dist_interface, config.parallel.dist_backend) };
     let stop = stop(&config)?;
     let profiler = listen(config.run.profile);
     // An elastic run is prepared as one process, and joins the others later.
@@ -110,7 +110,8 @@ fn run(
     let is_elastic = config.parallel.elastic.is_on();
     let meets = is_elastic && !config.parallel.dist_url.is_empty();
     if meets || !is_elastic {
-        prepared.transport = backend.transport(&config.parallel, !meets && membership.world().processes() == 1)?;
+        let is_alone = !meets && membership.world().processes() == 1;
+        prepared.transport = backend.transport(&config.parallel.gpu_ids, config.parallel.dist_backend, is_alone)?;
     }
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (network, about) = initial_model(backend, &config, &prepared)?;

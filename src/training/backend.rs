@@ -4,9 +4,7 @@ use std::marker::PhantomData;
 
 use kiln_engine::nn::{freeze, initialize};
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{
-    BackendKind, HostBackend, ParallelConfig, World, check_devices, check_precision, time_copy,
-};
+use kiln_engine::parallel::{BackendKind, DistBackend, HostBackend, World, check_devices, check_precision, time_copy};
 use kiln_ops::PrecisionKind;
 use kiln_system::{Error, Result};
 
@@ -49,8 +47,8 @@ pub trait Backend: Send + Sync {
     /// Chooses between the fastest kernels and those that compute the same bits in every run.
     fn choose_kernels(&self, deterministic: bool);
 
-    /// By which engine tensors travel between its devices.
-    fn transport(&self, parallel: &ParallelConfig, is_alone: bool) -> Result<Transport>;
+    /// By which engine tensors travel between `devices` of this process and those of others, unless it `is_alone`.
+    fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport>;
 
     /// Bytes per second that go to the host and back to a device.
     fn time_copy(&self, device: usize) -> Result<f64>;
@@ -108,8 +106,8 @@ impl<B: HostBackend> Backend for Compiled<B> {
         B::choose_kernels(deterministic);
     }
 
-    fn transport(&self, parallel: &ParallelConfig, is_alone: bool) -> Result<Transport> {
-        Transport::choose::<B>(parallel, is_alone)
+    fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport> {
+        Transport::choose::<B>(devices, asked, is_alone)
     }
 
     fn time_copy(&self, device: usize) -> Result<f64> {

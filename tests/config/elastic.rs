@@ -1,6 +1,7 @@
 //! `--elastic` as it is read, and what it goes with.
 
-use kiln_engine::parallel::{Elastic, StrategyKind};
+use kiln_engine::parallel::StrategyKind;
+use kiln_membership::Elastic;
 
 use super::*;
 

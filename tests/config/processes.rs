@@ -1,8 +1,8 @@
 //! What the user, a launcher and Lightning's words say about processes and devices, and what comes of it.
 
 use kiln::cli::Run;
+use kiln::config::ParallelConfig;
 use kiln::config::removed;
-use kiln_engine::parallel::ParallelConfig;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 
-use kiln::launch::rendezvous::wire::Purpose;
-use kiln::launch::rendezvous::{Terms, query};
+use kiln_membership::rendezvous::wire::Purpose;
+use kiln_membership::rendezvous::{Terms, query};
 
 use super::strangers::{SECRET, terms};
 use super::*;

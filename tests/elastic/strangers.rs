@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use kiln::launch::rendezvous::membership::ProcessInfo;
-use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
+use kiln_membership::rendezvous::membership::ProcessInfo;
+use kiln_membership::rendezvous::{Client, Secret, Service, Terms};
 
 use super::*;
 use crate::command::succeeded;

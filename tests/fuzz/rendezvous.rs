@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use kiln::launch::rendezvous::greeting;
-use kiln::launch::rendezvous::membership::{Placement, ProcessInfo, Progress, Ready, StateVersion};
-use kiln::launch::rendezvous::placement::Block;
-use kiln::launch::rendezvous::refusal::Refusal;
-use kiln::launch::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
-use kiln::launch::rendezvous::{Secret, Service, Terms, query};
+use kiln_membership::rendezvous::greeting;
+use kiln_membership::rendezvous::membership::{Placement, ProcessInfo, Progress, Ready, StateVersion};
+use kiln_membership::rendezvous::placement::Block;
+use kiln_membership::rendezvous::refusal::Refusal;
+use kiln_membership::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
+use kiln_membership::rendezvous::{Secret, Service, Terms, query};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::number;
 use super::random::{Random, mix};
-use crate::launch::rendezvous::election::{Vote, Voter};
+use crate::rendezvous::election::{Vote, Voter};
 
 const LEASE: Duration = Duration::from_secs(3);
 /// When faults end, when there must be a leader, and when a history ends, in milliseconds.

@@ -1,7 +1,7 @@
 //! What a change of membership costs with many members: messages, and virtual time until all of them compute.
 
 use super::number;
-use crate::launch::rendezvous::world::{Plan, World};
+use crate::rendezvous::world::{Plan, World};
 
 /// Messages and milliseconds of one change.
 type Cost = (u64, u64);

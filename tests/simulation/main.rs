@@ -10,14 +10,16 @@
 mod checkpoint;
 mod election;
 mod growth;
-mod launch;
 mod random;
+mod rendezvous;
 mod state;
+#[path = "../../src/membership/status.rs"]
+mod status;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use launch::rendezvous::world::{Plan, World};
+use rendezvous::world::{Plan, World};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().expect("a number"))

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 
-use kiln_engine::parallel::ParallelConfig;
+use kiln_membership::Machines;
 use kiln_system::{Error, Result};
 
+use crate::config::ParallelConfig;
 use crate::config::{Config, Request, resolve, sketch};
-use crate::launch::{self, Machines};
+use crate::launch::{self};
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use kiln_engine::parallel::ParallelConfig;
+use kiln_membership::RunStatus;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, printable, shown};
 
-use crate::launch::{RunStatus, create_secret, hold_rendezvous, run_status};
+use crate::config::ParallelConfig;
+use crate::launch::{create_secret, hold_rendezvous, run_status};
 use crate::metrics::line::rate;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
@@ -64,7 +65,7 @@ fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::{MemberStatus, Progress};
+    use kiln_membership::{MemberStatus, Progress};
 
     #[test]
     fn names_of_hosts_cannot_break_the_table() {

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use kiln_engine::parallel::ParallelConfig;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
 use kiln_training::backend;
 
 use super::measured_run::{MeasuredRun, median, refuse};
+use crate::config::ParallelConfig;
 use crate::config::{Config, Request, Setting, resolve};
 use crate::launch::alone;
 use crate::study::planning::{Experiment, Forecast, Planning, text};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Event, World};
-use crate::launch::rendezvous::member_state::Attempt;
-use crate::launch::rendezvous::wire::FromMember;
+use crate::rendezvous::member_state::Attempt;
+use crate::rendezvous::wire::FromMember;
 
 /// How long an attempt may take.
 const CONNECT: u64 = 10_000;

@@ -1,8 +1,8 @@
 //! The election between services at several addresses: what `service.rs` does with the real election.
 
 use super::{Event, LOST, World};
-use crate::launch::rendezvous::election::{Vote, Voter, lease};
 use crate::random::mix;
+use crate::rendezvous::election::{Vote, Voter, lease};
 
 /// The time limit of a claim.
 const HANDSHAKE: u64 = 5_000;

@@ -2,7 +2,7 @@
 
 use super::member::{Link, Outcome, Stage};
 use super::{COLLECTIVE, World};
-use crate::launch::rendezvous::wire::FromMember;
+use crate::rendezvous::wire::FromMember;
 
 impl World {
     /// The run is done, once its last checkpoint is written.

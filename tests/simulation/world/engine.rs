@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::member::{Held, Stage, Trained};
 use super::{COLLECTIVE, Event, PATIENCE, World};
-use crate::launch::rendezvous::membership::Placement;
+use crate::rendezvous::membership::Placement;
 
 /// A collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

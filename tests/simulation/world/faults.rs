@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use super::member::{Link, Outcome, Process};
 use super::{Event, LIMIT, LOST, World};
-use crate::launch::rendezvous::member_state::MemberState;
-use crate::launch::rendezvous::membership::{Event as Told, Progress};
-use crate::launch::rendezvous::wire::FromMember;
 use crate::random::Random;
+use crate::rendezvous::member_state::MemberState;
+use crate::rendezvous::membership::{Event as Told, Progress};
+use crate::rendezvous::wire::FromMember;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {

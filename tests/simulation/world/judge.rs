@@ -6,11 +6,9 @@ use std::path::Path;
 use super::World;
 use super::engine::{Contribution, Key};
 use super::member::{Outcome, Process, Stage, Trained};
-use crate::launch::rendezvous::clock::Instant;
-use crate::launch::rendezvous::membership::{
-    Event, MemberStatus, MembershipView, Phase, Placement, SessionId, StateVersion,
-};
 use crate::random::mix;
+use crate::rendezvous::clock::Instant;
+use crate::rendezvous::membership::{Event, MemberStatus, MembershipView, Phase, Placement, SessionId, StateVersion};
 
 /// Changes of generation that the last faults may cause when they have ended.
 const CHANGES: u64 = 40;

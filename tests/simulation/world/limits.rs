@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::member::{Link, Stage};
 use super::{LIMIT, LOST, World};
-use crate::launch::rendezvous::membership::{MembershipView, Phase};
-use crate::launch::rendezvous::placement::Block;
-use crate::launch::rendezvous::roster::Roster;
-use crate::launch::rendezvous::wire::FromService;
+use crate::rendezvous::membership::{MembershipView, Phase};
+use crate::rendezvous::placement::Block;
+use crate::rendezvous::roster::Roster;
+use crate::rendezvous::wire::FromService;
 
 /// Within this time after the last fault every process has ended: some limits one after the other, and the steps.
 const BOUND: u64 = 900_000;

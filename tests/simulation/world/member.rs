@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, VecDeque};
 use super::engine::Key;
 use super::{ELASTIC, Event, World};
 use crate::checkpoint::Store;
-use crate::launch::rendezvous::clock::Instant;
-use crate::launch::rendezvous::member_state::{Attempt, End, Instruction, MemberState};
-use crate::launch::rendezvous::membership::{Placement, ProcessInfo, Ready, StateVersion};
-use crate::launch::rendezvous::shared_state::SharedState;
-use crate::launch::rendezvous::wire::FromMember;
+use crate::rendezvous::clock::Instant;
+use crate::rendezvous::member_state::{Attempt, End, Instruction, MemberState};
+use crate::rendezvous::membership::{Placement, ProcessInfo, Ready, StateVersion};
+use crate::rendezvous::shared_state::SharedState;
+use crate::rendezvous::wire::FromMember;
 
 const POLL: u64 = 100;
 

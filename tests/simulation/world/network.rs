@@ -3,8 +3,8 @@
 //! deliver when its successor does, and an introduction comes twice if its answer is lost.
 
 use super::{Event, World};
-use crate::launch::rendezvous::membership::{ProcessInfo, SessionId};
-use crate::launch::rendezvous::wire::{FromMember, FromService};
+use crate::rendezvous::membership::{ProcessInfo, SessionId};
+use crate::rendezvous::wire::{FromMember, FromService};
 
 #[derive(Debug, Clone)]
 pub enum Parcel {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::limits::reserves;
 use super::network::Parcel;
 use super::{Event, World};
-use crate::launch::rendezvous::election::Voter;
-use crate::launch::rendezvous::membership::{Action, Event as Told, MembershipView, SessionId};
-use crate::launch::rendezvous::refusal::Refusal;
-use crate::launch::rendezvous::roster::Roster;
-use crate::launch::rendezvous::wire::{FromMember, FromService};
+use crate::rendezvous::election::Voter;
+use crate::rendezvous::membership::{Action, Event as Told, MembershipView, SessionId};
+use crate::rendezvous::refusal::Refusal;
+use crate::rendezvous::roster::Roster;
+use crate::rendezvous::wire::{FromMember, FromService};
 
 const TICK: u64 = 250;
 /// How long a removed member may keep its session.
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    fn admit(&mut self, link: usize, info: crate::launch::rendezvous::membership::ProcessInfo) {
+    fn admit(&mut self, link: usize, info: crate::rendezvous::membership::ProcessInfo) {
         let at = self.connections[link].at;
         let (rules, now) = (self.rules(), self.instant(at));
         let service = &mut self.services[at];
@@ -280,7 +280,7 @@ use super::network::Connection;
 
 fn announcement(view: &MembershipView) -> String {
     let MembershipView { generation, phase, why, members, pending } = view;
-    let member = |it: &crate::launch::rendezvous::membership::MemberStatus| {
+    let member = |it: &crate::rendezvous::membership::MemberStatus| {
         format!("{}{}={:?}", it.id, if it.draining { "-" } else { "" }, it.replicas)
     };
     let members: Vec<_> = members.iter().map(member).collect();

@@ -3,9 +3,9 @@
 use super::member::Link;
 use super::network::Parcel;
 use super::{BEAT, Event, LOST, World};
-use crate::launch::rendezvous::clock::Instant;
-use crate::launch::rendezvous::member_state::{End, MemberState};
-use crate::launch::rendezvous::wire::{FromMember, FromService};
+use crate::rendezvous::clock::Instant;
+use crate::rendezvous::member_state::{End, MemberState};
+use crate::rendezvous::wire::{FromMember, FromService};
 
 const RETRY: u64 = 100;
 const HANDSHAKE: u64 = 5_000;

@@ -3,7 +3,7 @@
 use super::engine::{Contribution, Key, Kind};
 use super::member::{Held, Outcome, Stage, Trained};
 use super::{Event, World};
-use crate::launch::rendezvous::membership::{MembershipView, StateVersion};
+use crate::rendezvous::membership::{MembershipView, StateVersion};
 
 impl World {
     pub(super) fn enter(&mut self, who: usize, view: &MembershipView) {

@@ -9,7 +9,7 @@ use kiln_system::{Error, Result};
 use super::Nccl;
 use super::alone::between_devices;
 use super::library::Library;
-use crate::parallel::config::{DistBackend, ParallelConfig};
+use crate::parallel::config::DistBackend;
 use crate::parallel::device::HostBackend;
 use crate::parallel::engine::{DeviceEngine, KeyStore, Symptom};
 use crate::parallel::{Devices, Links, Processes, World};
@@ -36,15 +36,14 @@ impl Default for Transport {
 }
 
 impl Transport {
-    /// The engine that `parallel` asks for between the devices of a run of one process, or of several.
+    /// The engine between `devices` of this process, and with those of others unless the run `is_alone` in it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it asks for NCCL and that cannot be used here.
-    pub fn choose<B: HostBackend>(parallel: &ParallelConfig, is_alone: bool) -> Result<Self> {
-        if is_alone && parallel.gpu_ids.len() == 1 {
+    /// [`Error::Usage`] if NCCL is `asked` for and cannot be used here.
+    pub fn choose<B: HostBackend>(devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Self> {
+        if is_alone && devices.len() == 1 {
             return Ok(Self::default());
         }
-        let asked = parallel.dist_backend;
         let without = |why| Self { nccl: None, on_host: false, is_alone, asked, why };
         if !matches!(asked, DistBackend::Auto | DistBackend::Nccl) {
             return Ok(without("as asked".into()));
@@ -53,7 +52,7 @@ impl Transport {
         if is_alone && by_itself && B::CAN_SHARE {
             return Ok(without("this backend copies between devices".into()));
         }
-        match found::<B>(parallel.gpu_ids[0], by_itself)? {
+        match found::<B>(devices[0], by_itself)? {
             Ok(library) => {
                 let why = if by_itself { "all devices are CUDA" } else { "as asked" }.into();
                 Ok(Self { nccl: Some(library), on_host: B::is_processor(), is_alone, asked, why })
@@ -187,9 +186,8 @@ fn found<B: HostBackend>(device: usize, by_itself: bool) -> Result<std::result::
 ///
 /// # Safety
 /// No other thread reads the environment at the same time.
-pub unsafe fn name_interface(parallel: &ParallelConfig) {
-    let name = &parallel.dist_interface;
-    if !name.is_empty() && parallel.dist_backend != DistBackend::Gloo && std::env::var_os(INTERFACE).is_none() {
+pub unsafe fn name_interface(name: &str, asked: DistBackend) {
+    if !name.is_empty() && asked != DistBackend::Gloo && std::env::var_os(INTERFACE).is_none() {
         // An equals sign asks for this name, and not for all that begin with it.
         // SAFETY: the caller's.
         unsafe { std::env::set_var(INTERFACE, format!("={name}")) };

@@ -1,0 +1,153 @@
+//! The settings of replicas, devices and processes: the `[parallel]` section.
+//!
+//! `config/default.toml` documents it for users, `rules.rs` checks it, and the backend checks the devices.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kiln_engine::parallel::{BackendKind, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
+use kiln_membership::Elastic;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The `[parallel]` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ParallelConfig {
+    pub world_size: usize,
+    pub gpu_ids: Vec<usize>,
+    #[serde(deserialize_with = "count_or_auto")]
+    pub stages: usize,
+    pub split_points: Vec<usize>,
+    pub rank: usize,
+    pub nnodes: usize,
+    pub batch_size: usize,
+    pub backend: BackendKind,
+    pub strategy: StrategyKind,
+    pub sync_bn: bool,
+    pub reduce_precision: ReducePrecision,
+    pub shard_optimizer: bool,
+    pub check_every: usize,
+    pub roll_back: bool,
+    pub timeout: f64,
+    pub elastic: Elastic,
+    pub elastic_timeout: f64,
+    pub heartbeat: f64,
+    pub lost_after: f64,
+    pub dist_url: String,
+    pub dist_backend: DistBackend,
+    pub link: f64,
+    pub dist_interface: String,
+    pub job_id: String,
+    pub job_secret_file: PathBuf,
+    pub insecure: bool,
+}
+
+/// A number, or `auto` for 0.
+fn count_or_auto<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Count {
+        Number(usize),
+        Word(String),
+    }
+    match Count::deserialize(deserializer)? {
+        Count::Number(count) => Ok(count),
+        Count::Word(word) if word == "auto" => Ok(0),
+        Count::Word(_) => Err(D::Error::custom("a whole number, or auto")),
+    }
+}
+
+impl Default for ParallelConfig {
+    fn default() -> Self {
+        Self {
+            world_size: 1,
+            gpu_ids: vec![0],
+            stages: 1,
+            split_points: Vec::new(),
+            rank: 0,
+            nnodes: 0,
+            batch_size: 32,
+            backend: BackendKind::Auto,
+            strategy: StrategyKind::Auto,
+            sync_bn: true,
+            reduce_precision: ReducePrecision::F32,
+            shard_optimizer: false,
+            check_every: CHECK_EVERY,
+            roll_back: false,
+            timeout: 30.0,
+            elastic: Elastic::Off,
+            elastic_timeout: 600.0,
+            heartbeat: 1.0,
+            lost_after: 10.0,
+            dist_url: String::new(),
+            dist_backend: DistBackend::Auto,
+            link: 0.0,
+            dist_interface: String::new(),
+            job_id: "kiln".into(),
+            job_secret_file: PathBuf::new(),
+            insecure: false,
+        }
+    }
+}
+
+impl ParallelConfig {
+    /// The strategy that runs: never `Auto`.
+    pub fn strategy(&self) -> StrategyKind {
+        match self.strategy {
+            StrategyKind::Auto if self.world_size == 1 => StrategyKind::Single,
+            StrategyKind::Auto => StrategyKind::Ddp,
+            chosen => chosen,
+        }
+    }
+
+    /// How long a replica waits for the others in a collective.
+    pub fn limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout).unwrap_or(Duration::MAX / 100)
+    }
+
+    /// Hosts and ports of [`ParallelConfig::dist_url`], if all have both.
+    pub fn rendezvous(&self) -> Option<Vec<(&str, u16)>> {
+        self.dist_url.strip_prefix("tcp://")?.trim_end_matches('/').split(',').map(host_and_port).collect()
+    }
+
+    /// Stages of all replicas: what devices host.
+    pub fn workers(&self) -> usize {
+        self.world_size.saturating_mul(self.stages.max(1)).max(1)
+    }
+
+    /// The stages of each replica on `devices` devices in all; of those that the planner is to choose, the most that get a
+    /// device each.
+    pub fn stages_on(&self, devices: usize) -> usize {
+        if self.stages > 0 { self.stages } else { devices.div_ceil(self.world_size.max(1)).max(1) }
+    }
+
+    pub fn plans_stages(&self) -> bool {
+        self.stages == 0
+    }
+
+    /// What devices and processes have to host, for people.
+    pub fn capacity(&self) -> String {
+        match (self.world_size, self.stages) {
+            (world, 0 | 1) => format!("a world size of '{world}'"),
+            (world, stages) => format!("a world size of '{world}' in '{stages}' stages"),
+        }
+    }
+
+    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one worker per
+    /// device. 1 for an elastic run, which begins with this process.
+    pub fn processes(&self) -> usize {
+        match self.nnodes {
+            _ if self.elastic.is_on() => 1,
+            0 if self.rank == 0 && self.dist_url.is_empty() => 1,
+            0 => self.workers().div_ceil(self.gpu_ids.len().max(1)).max(1),
+            count => count,
+        }
+    }
+}
+
+fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then_some((host, port))
+}
