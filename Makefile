@@ -67,7 +67,7 @@ test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,$(OURS) --features gloo)
 
 test-nccl: ## tests of several processes whose tensors go over a stand-in for NCCL
-	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln -- $(OF_PROCESSES))
+	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln --test engine -- $(OF_PROCESSES))
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \

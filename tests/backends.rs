@@ -74,12 +74,3 @@ macro_rules! on_every_backend {
         on_backend! { "wgpu" wgpu burn::backend::Wgpu<f32, i32>: $($tests)+ }
     };
 }
-
-/// `over_nccl!(sentence sentence)` makes of tests of several processes, which go over Gloo, tests `over_nccl::sentence`
-/// whose tensors go over the stand-in for NCCL.
-#[cfg(feature = "gloo")]
-macro_rules! over_nccl {
-    ($($name:ident)+) => {
-        mod over_nccl { $(#[test] fn $name() { crate::nccl::over_nccl(super::$name); })+ }
-    };
-}

@@ -1,36 +1,16 @@
 //! The cards of a machine, as CUDA's variables and NVML name them: with a stand-in for NVML that knows two.
 
-use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
 use kiln::metrics::{Card, Utilization};
 use tempfile::tempdir;
 
-use crate::command::{skip, succeeded};
-use crate::files::file;
+use crate::command::succeeded;
+use crate::compiled::{before_others, compiled};
 
 /// Says to the test that it is the process that was started with the stand-in.
 const INSIDE: &str = "KILN_TEST_CARD";
-
-/// Compiles a stand-in of `tests/fixtures`; whether there is a compiler.
-pub fn stand_in(source: &str, to: &Path) -> bool {
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(to).arg(file("tests/fixtures").join(source));
-    match cc.status() {
-        Ok(status) => status.success() || panic!("{source} does not compile"),
-        Err(_) => {
-            skip("there is no C compiler 'cc'");
-            false
-        }
-    }
-}
-
-/// Where a process looks for libraries that is to find those in `place` first.
-pub fn before_others(place: &Path) -> OsString {
-    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    [place.as_os_str(), &others].join(OsStr::new(":"))
-}
 
 /// What a process with these variables calls its device 1, or nothing.
 fn device_1(place: &Path, variables: &[(&str, &str)]) -> String {
@@ -56,7 +36,7 @@ fn visible_devices_and_nvml_name_the_same_card() {
         return say_device_1();
     }
     let place = tempdir().unwrap();
-    if !stand_in("nvml.c", &place.path().join("libnvidia-ml.so.1")) {
+    if !compiled("nvml.c", &place.path().join("libnvidia-ml.so.1")) {
         return;
     }
     let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];

@@ -54,7 +54,7 @@ impl Workplace {
         // Where the user's own secret is kept, and packs of Parquet files.
         command.env("XDG_STATE_HOME", files::scratch()).env("XDG_CACHE_HOME", files::scratch());
         #[cfg(feature = "gloo")]
-        crate::nccl::tell(&mut command);
+        crate::stand_in::tell(&mut command);
         command
     }
 

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use crate::cards::{before_others, stand_in};
 use crate::command::{Workplace, errors};
+use crate::compiled::{before_others, compiled};
 
 #[test]
 fn a_driver_that_will_not_do_is_refused_with_the_remedy() {
     let (place, workplace) = (tempdir().unwrap(), Workplace::new());
     // By the names that are looked for first; the compiler is in the same file.
     let [driver, compiler] = ["libcuda.so", "libnvrtc.so"].map(|name| place.path().join(name));
-    if !stand_in("driver.c", &driver) {
+    if !compiled("driver.c", &driver) {
         return;
     }
     std::fs::copy(driver, compiler).unwrap();

@@ -16,7 +16,7 @@ pub type Extend = fn(Vec<Processes>, &World) -> Vec<Processes>;
 
 thread_local! {
     /// What the processes of this test have beside Gloo.
-    pub static EXTENDED: Cell<Option<Extend>> = Cell::new(crate::nccl::asked_for());
+    pub static EXTENDED: Cell<Option<Extend>> = Cell::new(crate::stand_in::asked_for());
 }
 
 #[derive(Default)]

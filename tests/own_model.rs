@@ -219,7 +219,7 @@ mod processes {
         use super::*;
 
         on_backend! { "flex" flex Flex:
-            an_own_model_has_the_same_bits => || crate::nccl::over_nccl_on::<TestBackend>(
+            an_own_model_has_the_same_bits => || crate::stand_in::over_nccl_on::<TestBackend>(
                 the_same_over_processes::<TestBackend>);
         }
     }

@@ -27,7 +27,7 @@ mod over_nccl {
     use super::*;
 
     on_backend! { "tch" tch burn::backend::LibTorch<f32>:
-        processes_train_the_same_experiment => || crate::nccl::over_nccl_on::<TestBackend>(
+        processes_train_the_same_experiment => || crate::stand_in::over_nccl_on::<TestBackend>(
             || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar));
     }
 }

@@ -5,7 +5,6 @@ mod crafted;
 mod hostile;
 mod names;
 mod onnx;
-mod parity;
 mod pth;
 mod to_pth;
 mod torchvision;

@@ -11,8 +11,8 @@ mkdir -p "$to/lib" "$to/tests"
 for backend in "$@"; do
     features=gloo
     [ "$backend" = flex ] || features="$features,$backend"
-    built=$("${CARGO:-cargo}" test --release --no-run --test kiln --features "$features" --message-format=json)
-    tests=$(sed -n 's/.*"name":"kiln".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -n 1)
+    built=$("${CARGO:-cargo}" test --release --no-run --test engine --features "$features" --message-format=json)
+    tests=$(sed -n 's/.*"name":"engine".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -n 1)
     mkdir "$to/$backend"
     cp "$(dirname "$tests")/../train" "$to/$backend/train"
     cp "$tests" "$to/$backend/tests"

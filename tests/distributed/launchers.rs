@@ -29,7 +29,7 @@ fn open_mpi_starts_processes() {
     let mut command = Command::new("mpirun");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-    crate::nccl::tell(&mut command);
+    crate::stand_in::tell(&mut command);
     command.args(&line.front()[1..]).arg(train.get_program());
     command.args(train.get_args()).current_dir(place.path("")).stdin(Stdio::null());
     succeeded(&command.output().unwrap());

@@ -8,7 +8,7 @@ use super::*;
 fn a_process_alone_trains_as_without_elastic() {
     let place = Workplace::new();
     let line = [&EIGHT[..], &["--epochs=3"]].concat();
-    crate::nccl::over_gloo_only();
+    crate::stand_in::over_gloo_only();
     place.train("calm", &line);
     place.train("run", &[&line[..], &["--elastic", "--gpu-ids=0,1"]].concat());
     place.run("run").equals(&place.run("calm"), 3);

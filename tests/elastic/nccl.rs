@@ -1,7 +1,7 @@
 //! Every generation has a communicator of its own.
 
 use super::*;
-use crate::nccl::over;
+use crate::stand_in::over;
 
 /// Processes are killed, leave and come; a call hangs once. Nothing of it shows in the numbers.
 #[test]

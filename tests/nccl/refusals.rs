@@ -46,12 +46,12 @@ fn a_library_that_will_not_do_is_refused_with_the_remedy() {
     refused(&[("KILN_NCCL", "/nowhere/libnccl.so.2")], &["KILN_NCCL names '/nowhere/libnccl.so.2'", "does not load"]);
     let place = tempfile::tempdir().unwrap();
     let foreign = place.path().join("libnccl.so.2");
-    if crate::cards::stand_in("nvml.c", &foreign) {
+    if crate::compiled::compiled("nvml.c", &foreign) {
         refused(&[("KILN_NCCL", foreign.to_str().unwrap())], &["it is not NCCL", "ncclGetVersion"]);
     }
     // Found by its name, as the machine's would be.
     let there = PathBuf::from(library).parent().unwrap().to_path_buf();
-    let path = crate::cards::before_others(&there);
+    let path = crate::compiled::before_others(&there);
     let (_, plan, _) = plan(&["--backend=flex", "--dist-backend=nccl"], &[("LD_LIBRARY_PATH", path.to_str().unwrap())]);
     assert!(plan.contains("tensors over NCCL 2.27.5"), "{plan}");
 }

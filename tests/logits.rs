@@ -8,11 +8,15 @@ use kiln::weights::to_pth;
 use kiln_engine::nn::{ForwardContext, initialize, load_state, state_dict};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
+use kiln_system::Result;
 use kiln_training::{ResNet, recognize};
 use tempfile::tempdir;
 
-use super::read;
 use crate::python::ask;
+
+fn read(path: &Path) -> Result<StateDict> {
+    Ok(kiln::weights::read(path)?.tensors)
+}
 
 /// Rows of logits of the images in `directory`, by our network.
 fn logits<B: HostBackend>(state: &StateDict, directory: &Path) -> Vec<Vec<f32>> {

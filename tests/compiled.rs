@@ -1,0 +1,27 @@
+//! Stand-ins for libraries in C, and where a program finds them before the others.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::Command;
+
+use crate::command::skip;
+use crate::files::file;
+
+/// Compiles a stand-in of `tests/fixtures`; whether there is a compiler.
+pub fn compiled(source: &str, to: &Path) -> bool {
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(to).arg(file("tests/fixtures").join(source));
+    match cc.status() {
+        Ok(status) => status.success() || panic!("{source} does not compile"),
+        Err(_) => {
+            skip("there is no C compiler 'cc'");
+            false
+        }
+    }
+}
+
+/// Where a process looks for libraries that is to find those in `place` first.
+pub fn before_others(place: &Path) -> OsString {
+    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    [place.as_os_str(), &others].join(OsStr::new(":"))
+}

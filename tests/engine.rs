@@ -1,0 +1,50 @@
+//! The engine, its primitives and the networks, on every backend of the build; each module is about one promise.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
+#![allow(dead_code, reason = "the other binaries share helpers with this one")]
+
+#[cfg(feature = "gloo")]
+#[macro_use]
+mod stand_in;
+#[macro_use]
+mod backends;
+
+mod collective;
+mod command;
+mod compiled;
+#[cfg(feature = "wgpu")]
+mod device_calls;
+mod devices;
+mod divergence;
+#[cfg(feature = "gloo")]
+mod engines;
+mod failure;
+mod files;
+mod freeze;
+mod logits;
+#[cfg(feature = "gloo")]
+mod mesh;
+mod mixing;
+#[cfg(feature = "gloo")]
+mod nccl;
+mod ops;
+mod optim;
+mod overlap;
+mod own_model;
+mod parity;
+mod placement;
+mod planning;
+mod precision;
+mod presets;
+mod probe;
+mod python;
+mod reference;
+mod saving;
+mod shards;
+mod small;
+mod stages;
+mod state;
+mod stress;
+mod toy;
+mod validation;
