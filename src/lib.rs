@@ -32,30 +32,10 @@
 //! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`launch`] | how this process takes part: fixed and elastic membership over Gloo | models, a run's files |
-//! | [`trainer`] | the task (image classification) and the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
+//! | [`trainer`] | the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
 //! | [`cli`] | flags to settings, arguments to commands that run | how the commands do their work |
 //!
-//! ## A batch, from the loader to the update
-//!
-//! ```text
-//! sampler.rs     which samples, in which order            Shard { epoch, ids, copies, partners }
-//!    |
-//! loader.rs      a thread that works ahead                Task::fetch, Task::prepare; then Task::upload to the device
-//!    |
-//! passes.rs      each micro-batch: fresh leaves, forward  Task::forward, exchange.rs asks the other replicas
-//!    |             the fence, backward                    Learner::train_step; with stages stage.rs, from one to the next
-//!    |
-//! reduction.rs   gradients of all replicas, one tree      on the device, each adds its part (sharding.rs); or overlap.rs,
-//!    |                                                    with sums.rs over Gloo or NCCL
-//!    |
-//! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
-//!    |
-//! step.rs        those of all replicas, requests to stop  Collective::all_gather
-//!    |             clipping                               from here on an elastic run waits for nobody
-//!    |
-//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn;
-//!                                                         sharding.rs, if each replica updates a part of the weights
-//! ```
+//! The front page of [`kiln_engine`] follows a batch from the loader to the update; this one follows a flag.
 //!
 //! ## A flag, from the argument to its effect
 //!

@@ -18,6 +18,28 @@
 //! | [`checkpoint`] | atomic directories, retention, a run's directory and its lock |
 //! | [`state`] | named tensors on the host |
 //!
+//! # A batch, from the loader to the update
+//!
+//! ```text
+//! sampler.rs     which samples, in which order            Shard { epoch, ids, copies, partners }
+//!    |
+//! loader.rs      a thread that works ahead                Task::fetch, Task::prepare; then Task::upload to the device
+//!    |
+//! passes.rs      each micro-batch: fresh leaves, forward  Task::forward, exchange.rs asks the other replicas
+//!    |             the fence, backward                    Learner::train_step; with stages stage.rs, from one to the next
+//!    |
+//! reduction.rs   gradients of all replicas, one tree      on the device, each adds its part (sharding.rs); or overlap.rs,
+//!    |                                                    with sums.rs over Gloo or NCCL
+//!    |
+//! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
+//!    |
+//! step.rs        those of all replicas, requests to stop  Collective::all_gather
+//!    |             clipping                               from here on an elastic run waits for nobody
+//!    |
+//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn;
+//!                                                         sharding.rs, if each replica updates a part of the weights
+//! ```
+//!
 //! This crate knows neither images nor networks, command lines, terminals or how processes meet.
 
 pub mod checkpoint;
