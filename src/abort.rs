@@ -4,7 +4,7 @@ use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::SIGABRT;
 use signal_hook::low_level::{exit, register};
 
-/// Ends with a sentence where the system's limits leave no memory; does nothing without such a limit.
+/// Ends the process with a clear line if a system limit leaves no memory; does nothing without such a limit.
 pub(crate) fn explain() {
     let limit = |(resource, flag): (Resource, &str)| {
         let kib = getrlimit(resource).current? / 1024;

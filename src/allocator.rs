@@ -1,8 +1,8 @@
-//! What allocates for the whole process, LibTorch included.
+//! The allocator of the whole process, including LibTorch.
 //!
-//! Every step wants activations of the same sizes again, so freed memory is kept: new pages, which the kernel must clear,
-//! cost a CPU run a good part of its time. Huge pages save the processor's walks through page tables, and with them
-//! jemalloc clears memory itself.
+//! Every step needs activations of the same sizes, so freed memory is kept: new pages, which the kernel must clear,
+//! cost a CPU run a good part of its time. Huge pages save walks through page tables, and with them jemalloc clears
+//! memory itself.
 
 use std::ffi::c_char;
 

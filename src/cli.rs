@@ -61,7 +61,7 @@ macro_rules! commands {
 commands! {
     #[command(skip)]
     Train(Options<true>),
-    /// Measure a checkpoint on the validation images, class by class.
+    /// Measure a checkpoint on the validation images: accuracy, per-class accuracy, confusion matrix.
     Evaluate(model::Evaluate),
     /// Classify images: train predict --checkpoint runs/last cat.jpg dog.png.
     Predict(model::Predict),
@@ -77,15 +77,16 @@ commands! {
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
-    /// Find the fastest number of replicas and stages for devices: train plan -- --gpu-ids 0,1 --accumulation-steps 4.
+    /// Find the fastest placement of replicas and pipeline stages: train plan -- --gpu-ids 0,1 --accumulation-steps 4.
     Plan(study::Plan),
-    /// Train once per combination of values, or at random: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
+    /// Train once per combination of values, or for random values: train sweep optim.learning_rate=0.05,0.1 -- --epochs
+    /// 3.
     Sweep(sweep::Sweep),
-    /// Check that a run's log and checkpoints are what its training computed, by repeating some of its steps.
+    /// Check a run's log and checkpoints by repeating some of its steps.
     Verify(model::Verify),
-    /// Write a page about one run, or a comparison of several, for a browser.
+    /// Write an HTML report of one run, or a comparison of several.
     Report(printed::Report),
-    /// Print what this build and this machine have for a training, and how to get what is missing.
+    /// Print what this build and this machine support, and how to install what is missing.
     Doctor(printed::Doctor),
     /// Print the completions of a shell: source <(train completions bash).
     Completions(printed::Completions),
@@ -138,7 +139,7 @@ const AFTER_HELP: &str = "\
   train experiment=quickstart                    two replicas, drawn images, about a minute
   train --world-size 4 --gpu-ids 0,1,2,3         one replica per GPU
   train optim=adamw optim.beta2=0.99 --lr 3e-4   a group, a key, a flag
-  train --resume                                 go on from the latest checkpoint
+  train --resume                                 continue from the latest checkpoint
 
 Later wins: config/default.toml < --config < groups < TRAIN__SECTION__KEY < KEY=VALUE < flags.";
 

@@ -34,7 +34,7 @@ fn a_disk_without_room_for_a_checkpoint_is_named_before_training() {
     let dry_run = |run: &str| errors(&place.small(run, &["--dry-run", "--width=8"]).output().unwrap());
     let lines = dry_run("disk/not/yet/run");
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("a checkpoint takes about 1 MiB (estimate), its disk has 0 MiB left"), "{lines:?}");
+    assert!(lines[0].contains("a checkpoint takes about 1 MiB (estimate), but its disk has 0 MiB left"), "{lines:?}");
     assert!(dry_run("run").is_empty());
     drop(disk);
 }

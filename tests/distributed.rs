@@ -167,7 +167,7 @@ fn an_address_that_a_launch_does_not_use_is_refused_without_blame_for_a_variable
         let lines = errors(&output);
         assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
         assert!(
-            parts.iter().all(|part| lines[0].contains(part)) && lines[0].contains("leave --dist-url out"),
+            parts.iter().all(|part| lines[0].contains(part)) && lines[0].contains("remove --dist-url"),
             "{lines:?}"
         );
         assert!(!lines[0].contains("MASTER_ADDR"), "{lines:?}");

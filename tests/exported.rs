@@ -122,7 +122,7 @@ fn every_format_carries_all_that_the_images_need() {
     });
     let refused = run(&place, "evaluate", "b.pth", &["--data=folder", "--data-dir=others"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(errors(&refused)[0].contains("that the images call 'a'"), "{:?}", errors(&refused));
+    assert!(errors(&refused)[0].contains("where the images have 'a'"), "{:?}", errors(&refused));
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn what_one_command_reads_every_command_reads() {
     for name in ["wrapped.pth", "averaged.safetensors", "old.pth"] {
         let output = predicted(&place, name);
         assert_eq!(indices(&output), expected, "{name}");
-        let note = "holds tensors beside the network, which are not used: 'n_averaged'";
+        let note = "holds tensors that are not part of the network and are ignored: 'n_averaged'";
         assert_eq!(errors(&output).iter().any(|line| line.contains(note)), name.starts_with("averaged"), "{name}");
         succeeded(&evaluated(&place, name));
         succeeded(&exported(&place, name, "its.onnx"));
@@ -84,7 +84,7 @@ fn what_one_command_reads_every_command_reads() {
         let written = kiln::weights::read(&place.path("its.pth")).unwrap().tensors;
         assert!(written.keys().eq(tensors.keys()), "{name}");
         let plan = succeeded(&pretrained(&place, name));
-        assert!(plan.contains(&format!("from {name}")) && !plan.contains("left as initialised"), "{plan}");
+        assert!(plan.contains(&format!("from {name}")) && !plan.contains("missing, so initialised"), "{plan}");
     }
 }
 
@@ -101,7 +101,7 @@ fn weights_that_are_no_whole_resnet_18_or_34_are_called_what_they_are() {
     deep.extend([("conv1.weight".into(), floats(&[64, 3, 7, 7])), ("fc.weight".into(), floats(&[10, 2048]))]);
     deep.insert("layer1.0.conv1.weight".into(), floats(&[64, 64, 1, 1]));
     std::fs::write(place.path("deep.pth"), to_pth(&deep, None).unwrap()).unwrap();
-    let statistics = ["'parameters.pth'", "without the running statistics", "save model.state_dict()"];
+    let statistics = ["'parameters.pth'", "lacks the running statistics", "save model.state_dict()"];
     let bottlenecks = ["'deep.pth' holds a ResNet-50,", "give weights of a ResNet-18 or 34"];
     for (name, parts) in [("parameters.pth", &statistics[..]), ("deep.pth", &bottlenecks)] {
         refused(&predicted(&place, name), 1, parts);
@@ -110,10 +110,10 @@ fn weights_that_are_no_whole_resnet_18_or_34_are_called_what_they_are() {
     }
     refused(&pretrained(&place, "deep.pth"), 1, &bottlenecks);
     let plan = succeeded(&pretrained(&place, "parameters.pth"));
-    assert!(plan.contains("not given and left as initialised: 'bn1.running_mean'"), "{plan}");
+    assert!(plan.contains("missing, so initialised: 'bn1.running_mean'"), "{plan}");
     // Objects beside the tensors are skipped; what is wanted as tensors is named, and nothing is run.
     let whole = file("tests/fixtures/weights/module_object.pth");
-    refused(&predicted(&place, whole.to_str().unwrap()), 1, &["an object of '__main__.Net', which was not run"]);
+    refused(&predicted(&place, whole.to_str().unwrap()), 1, &["an object of '__main__.Net', which was not executed"]);
     assert!(!Path::new("/tmp/kiln-weights-executed").exists());
 }
 
@@ -123,7 +123,7 @@ fn a_name_or_an_address_in_place_of_a_file_is_answered_with_what_was_meant() {
     let url = "https://download.pytorch.org/models/resnet18-f37072fd.pth";
     refused(&pretrained(&place, url), 2, &[url, "curl -LO https", "--pretrained torchvision"]);
     refused(&predicted(&place, url), 2, &[url, "curl -LO https"]);
-    let meant = "for torchvision's weights it is --pretrained torchvision";
+    let meant = "for torchvision's weights use --pretrained torchvision";
     refused(&pretrained(&place, "resnet18"), 1, &["--pretrained 'resnet18' does not exist", meant]);
     refused(&pretrained(&place, "resnet34"), 1, &[&format!("{meant} --depth 34")]);
     refused(&pretrained(&place, "IMAGENET1K_V1"), 1, &[meant]);
@@ -144,7 +144,7 @@ fn what_a_file_says_wrongly_about_images_is_named_once() {
         ("mean '0.5,0.5'", "three numbers, separated by commas"),
         ("image_size '0'", "a whole number, 1 to 1024"),
     ] {
-        let fault = format!("'said.safetensors' says {key}, which must be {rule}; it counts as not said");
+        let fault = format!("'said.safetensors' says {key}, which must be {rule}; this is ignored");
         assert_eq!(lines.iter().filter(|line| line.contains(&fault)).count(), 1, "{lines:?}");
     }
     // What is missing is assumed, and what is said is not.
@@ -159,10 +159,10 @@ fn a_head_for_as_many_other_classes_is_taken_with_a_note() {
     let classes = format!("--classes={names}");
     let export = ["export", "--checkpoint=run", "--to=pth", "--output=other.pth", &classes];
     succeeded(&place.bare(&export).output().unwrap());
-    let note = "head taken though its classes have other names, 'kind 0' where the images have";
+    let note = "head kept although a class is named 'kind 0' in the weights and";
     let [same, other] = ["same.pth", "other.pth"].map(|name| succeeded(&pretrained(&place, name)));
     assert!(other.contains(note), "{other}");
-    assert!(!same.contains("other names"), "{same}");
+    assert!(!same.contains("head kept although"), "{same}");
 }
 
 /// Runs where the virtual environment of `make setup-tch` has torchvision.

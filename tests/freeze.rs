@@ -111,7 +111,7 @@ fn a_frozen_run_changes_exactly_the_head() {
     let pretrained = format!("--pretrained={}", start.display());
     let output =
         place.train("second", &["--epochs=2", "--freeze=backbone", "--ema-decay=0.5", &pretrained, "--backend=flex"]);
-    assert!(output.contains("of them trained") && output.contains("weights     from"), "{output}");
+    assert!(output.contains("of them are trained") && output.contains("weights     from"), "{output}");
     let before = weights(&start);
     for file in ["latest/model.safetensors", "latest/average.safetensors"] {
         let after = weights(&place.run("second").checkpoint(file));

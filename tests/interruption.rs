@@ -46,8 +46,11 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shel
         let output = child.wait_with_output().unwrap();
         assert!(errors(&output).is_empty(), "{:?}", errors(&output));
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("\nstopping    after this step, to save; Ctrl-C now ends the run at once\n"), "{text}");
-        assert!(text.contains(&format!("\nstopped by {words}; go on with --resume\n")), "{text}");
+        assert!(
+            text.contains("\nstopping    after this step, to save; press Ctrl-C again to end the run at once\n"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("\nstopped by {words}; continue with --resume\n")), "{text}");
         let run = place.run("run");
         let reached = run.latest_step();
         assert_eq!(run.steps().len(), reached, "saved after the last step");
@@ -146,8 +149,8 @@ fn a_job_that_is_signalled_before_its_first_step_does_not_say_that_it_saved() {
     signal(&child, "TERM");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143));
-    let expected = "train: 'scontrol requeue 7' failed: Invalid job id; this start did no step and saved nothing: submit \
-                    the same job again";
+    let expected =
+        "train: 'scontrol requeue 7' failed: Invalid job id; this job did no step and saved nothing: submit it again";
     assert_eq!(errors(&output), [expected]);
 }
 

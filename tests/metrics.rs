@@ -330,14 +330,7 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
         environment: BTreeMap::new(),
         complete: true,
     };
-    let expected = "trained     50 epochs, 19550 steps in 1h02m\n\
-                    throughput  1234 images/s\n\
-                    memory      1.50 GiB at its peak\n\
-                    left out    2 damaged images\n\
-                    best        95.1 % validation accuracy, epoch 47\n\
-                    last        94.8 % validation accuracy\n\
-                    checkpoint  runs/0001/checkpoints/best\n\
-                    evaluate    train evaluate --checkpoint runs/0001";
+    let expected = "trained     50 epochs, 19550 steps in 1h02m\nthroughput  1234 images/s\nmemory      1.50 GiB peak\nleft out    2 damaged images\nbest        95.1 % validation accuracy, epoch 47\nlast        94.8 % validation accuracy\ncheckpoint  runs/0001/checkpoints/best\nevaluate    train evaluate --checkpoint runs/0001";
     assert_eq!(summary.to_string(), expected);
     let resumed = Summary { session_steps: 550, ..summary.clone() };
     assert!(resumed.to_string().contains("throughput  1234 images/s over the last 550 steps\n"), "{resumed}");

@@ -133,7 +133,7 @@ fn a_name_that_is_not_utf_8_is_shown_everywhere_and_loses_nothing() {
     let export = run(&[OsStr::new("export"), checkpoint.as_os_str(), OsStr::new("--to=pth"), to.as_os_str()]);
     assert!(succeeded(&export).contains(r"written     \xe9.pth"), "{export:?}");
     let output = run(&[name(b"--output-dir=\xfc").as_os_str()]);
-    let refused = ["train: invalid UTF-8 was detected in one or more arguments; 'train --help' says more"];
+    let refused = ["train: invalid UTF-8 was detected in one or more arguments; see 'train --help'"];
     assert_eq!((output.status.code(), errors(&output)), (Some(2), refused.map(String::from).to_vec()));
     let missing = name(b"--checkpoint=\xe8");
     let output = run(&[OsStr::new("predict"), missing.as_os_str(), OsStr::new("photos")]);

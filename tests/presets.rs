@@ -51,8 +51,8 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
             succeeded(&place.bare(&[&[experiment.as_str(), "--dry-run"], &own[..]].concat()).output().unwrap());
         assert!(output.contains("model       ResNet-18"), "{name}: {output}");
         if name == "transfer" {
-            assert!(output.contains("(5130 of them trained)"), "{output}");
-            assert!(output.contains("weights     head of 1000 classes left out, the new one has 10"), "{output}");
+            assert!(output.contains("(5130 of them are trained)"), "{output}");
+            assert!(output.contains("weights     head of 1000 classes dropped; the new one has 10"), "{output}");
         }
         names.push(name);
     }

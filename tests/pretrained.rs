@@ -54,10 +54,9 @@ fn weights_bring_the_images_that_they_were_trained_with() {
     let output = place.bare(&[&arguments[..], &["--progress=plain"]].concat()).output().unwrap();
     let said = succeeded(&output);
     let note = format!(
-        "note: images and network are those of the weights 'run': --image-size 16 data.normalization={given} --stem cifar \
-         --depth 34, unless set"
+        "note: settings of the weights 'run': --image-size 16 data.normalization={given} --stem cifar --depth 34, unless set"
     );
-    assert!(said.contains(&note) && said.contains("head of 10 classes left out"), "{said}");
+    assert!(said.contains(&note) && said.contains("head of 10 classes dropped"), "{said}");
     // It goes on with these settings when the weights are gone.
     std::fs::remove_dir_all(place.path("run")).unwrap();
     let again = preparation(&config(&place, &["--resume=next"]));
@@ -74,8 +73,7 @@ fn small_images_are_noticed_where_they_would_be_enlarged() {
         errors(&output)
     };
     pets(&place, 28);
-    let expected = "train: warning: images of 28 pixels are enlarged to 224, which takes time and adds nothing; use \
-                    --image-size 28 --stem cifar --resized-crop 0 --center-crop 0";
+    let expected = "train: warning: images of 28 pixels are enlarged to 224, which only takes time; use --image-size 28 --stem cifar --resized-crop 0 --center-crop 0";
     assert_eq!(warnings(&[]), [expected]);
     assert!(warnings(&["--image-size=28", "--stem=cifar"]).is_empty());
     // The weights want them so large.

@@ -244,7 +244,7 @@ fn settings_that_cannot_be_read_are_refused() {
     tiny_refused(&place, &["--checkpoint-every=0steps"], 2, &["'0steps'", "500steps"]);
     tiny_refused(&place, &["--batch-size=100", "data.drop_last=true"], 2, &["'100'", "lower --batch-size"]);
     let needed = if cfg!(feature = "tui") {
-        ["needs a terminal", "--progress plain"]
+        ["needs a foreground terminal", "--progress plain"]
     } else {
         ["--features tui", "--progress bar"]
     };

@@ -298,9 +298,9 @@ fn what_cannot_go_with_an_object_store_is_refused() {
         (&url("--data-dir=https://host/{train,val}.tar?token=secret"), "by the environment"),
         (&url("--data-dir=ftp://host/{train,val}.tar"), "unknown scheme 'ftp'"),
         (&url("--data-dir=http://127.0.0.1:1/shards"), "cannot be listed; name the shards"),
-        (&["--data=folder", "--data-dir=s3://bucket"], "an object store can hold the data webdataset, not 'folder'"),
-        (&["--data=webdataset", "data.cache_dir=disk"], "a cache dir is for images in an object store"),
-        (&["data=synthetic", "data.order=window"], "order=window needs the data webdataset or parquet"),
+        (&["--data=folder", "--data-dir=s3://bucket"], "an object store can hold data 'webdataset' only, got 'folder'"),
+        (&["--data=webdataset", "data.cache_dir=disk"], "cache dir is only for images in an object store"),
+        (&["data=synthetic", "data.order=window"], "order=window works with data webdataset or parquet only"),
         (&["--data=webdataset", "data.retry_seconds=0"], "retry seconds"),
     ];
     for (arguments, part) in refused {

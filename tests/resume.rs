@@ -93,9 +93,12 @@ fn limits_of_steps_and_time_end_a_run_in_good_order() {
     place.train("steps", &["--epochs=60", "--max-steps=7"]);
     assert_eq!(place.run("steps").latest_step(), 7);
     let text = place.train("steps", &["--epochs=60", "--max-steps=7", "--resume"]);
-    assert!(text.contains("the run is complete: 7 steps are done; to go on, raise --epochs or --max-steps"), "{text}");
+    assert!(
+        text.contains("the run is complete: 7 steps are done; to continue, raise --epochs or --max-steps"),
+        "{text}"
+    );
     let text = place.train("steps", &["--epochs=60", "--max-time=1s", "--resume"]);
-    assert!(text.contains("stopped by --max-time; go on with --resume"), "{text}");
+    assert!(text.contains("stopped by --max-time; continue with --resume"), "{text}");
     let reached = place.run("steps").latest_step();
     assert!((8..epochs * STEPS_PER_EPOCH).contains(&reached), "stopped after step {reached}");
     place.train("steps", &["--epochs=60", "--resume"]);
@@ -231,7 +234,7 @@ fn a_run_goes_on_with_its_own_settings() {
         |arguments: &[&str]| place.bare(&[&["--resume", "--progress=plain"], arguments].concat()).output().unwrap();
     let said = succeeded(&resume(&["--max-steps=9"]));
     assert!(
-        said.contains("settings come from 'runs/0001/checkpoints/step-00000006/config.toml' unless given here"),
+        said.contains("settings are from 'runs/0001/checkpoints/step-00000006/config.toml' unless given here"),
         "{said}"
     );
     assert!(said.contains("width 4"), "{said}");

@@ -169,8 +169,7 @@ fn a_resumed_run_has_the_settings_of_its_checkpoint_not_those_of_an_edited_file(
 
     fs::write(&file, text.replace("learning_rate = 0.07", "learning_rate = 0.9")).unwrap();
     let said = succeeded(&resume());
-    let note = "'run/config.toml' differs from the checkpoint's settings, which are used: optim.learning_rate: saved \
-                0.07, now 0.9";
+    let note = "'run/config.toml' is ignored where it differs from the checkpoint's settings: optim.learning_rate: saved 0.07, now 0.9";
     assert!(said.contains(note), "{said}");
     place.run("run").equals(&place.run("calm"), 3);
 }

@@ -96,7 +96,10 @@ fn a_script_is_submitted_or_the_refusal_is_passed_on() {
     let output = submit(&place);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said, "train: sbatch refuses the job: sbatch: error: no such partition; --sbatch adds what it wants\n");
+    assert_eq!(
+        said,
+        "train: sbatch refuses the job: sbatch: error: no such partition; add the missing directive with --sbatch NAME=VALUE\n"
+    );
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn shared_devices_are_told() {
         analysed(&[1, 2, 4, 8].map(it)).to_string()
     };
     assert!(!share(16).contains("shared"));
-    assert!(share(4).contains("Replicas shared devices or processor cores at 4, 8 replicas"));
+    assert!(share(4).contains("With 4, 8 replicas, replicas shared devices or cores"));
 }
 
 #[test]

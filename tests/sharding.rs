@@ -49,7 +49,7 @@ fn an_elastic_run_cannot_shard_its_optimizer() {
         Workplace::new().small("run", &["--world-size=2", "--shard-optimizer", "--elastic=1:2"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let lines = errors(&output);
-    assert!(lines.iter().any(|line| line.contains("leave --shard-optimizer or --elastic out")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("remove --shard-optimizer or --elastic")), "{lines:?}");
 }
 
 #[cfg(feature = "gloo")]

@@ -261,9 +261,9 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
     succeeded(&place.bare(&["pack", "folder", "--output=upright.pack", "--apply-exif"]).output().unwrap());
     let upright = ["--data=pack", "--data-dir=upright.pack"];
     let refused = [
-        (&["data=synthetic", "data.exif=apply"][..], "exif needs the data folder, webdataset, parquet or pack"),
-        (&["data=synthetic", "data.decode=part"], "decode needs the data folder, webdataset, parquet or pack"),
-        (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip needs the data folder, webdataset or parquet"),
+        (&["data=synthetic", "data.exif=apply"][..], "exif works with data folder, webdataset, parquet or pack only"),
+        (&["data=synthetic", "data.decode=part"], "decode works with data folder, webdataset, parquet or pack only"),
+        (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip works with data folder, webdataset or parquet only"),
         (&["--data=pack", "--data-dir=images.pack", "data.corrupt=skip"], "train pack has --skip-corrupt"),
         (&upright, "was encoded with data.exif=apply, but data.exif is 'ignore'"),
         (&upright, "give data.exif=apply, or write the pack again without --apply-exif"),

@@ -167,7 +167,7 @@ fn a_run_that_is_stopped_from_outside_stops_the_sweep() {
     assert!(Command::new("kill").args(["-TERM", process]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("the same command goes on"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the same command continues"));
     assert!(!place.path("grid/seed=3").exists() && !place.path("grid/seed=4").exists(), "another run began");
 }
 
@@ -203,7 +203,7 @@ fn a_killed_sweep_takes_its_run_along_and_goes_on_where_it_was() {
     let processes = children(&child);
     assert_eq!(processes.len(), 1);
     let other = sweep(&place, "killed", &grid, &length).output().unwrap();
-    assert!(errors(&other)[0].contains("another sweep is at work in 'killed'"), "{:?}", errors(&other));
+    assert!(errors(&other)[0].contains("another sweep is running in 'killed'"), "{:?}", errors(&other));
     child.kill().unwrap();
     wait(&mut child);
     until("the run has ended, too", || !runs(&processes[0]));
@@ -216,7 +216,7 @@ fn a_killed_sweep_takes_its_run_along_and_goes_on_where_it_was() {
 
     let text = succeeded(&sweep(&place, "killed", &grid, &length).output().unwrap());
     assert_eq!(written(&place, "killed/seed=1"), before, "a complete run was touched");
-    assert!(text.contains("seed=1  is complete") && text.contains("seed=2  goes on"), "{text}");
+    assert!(text.contains("seed=1  is complete") && text.contains("seed=2  continues"), "{text}");
     for seed in ["seed=1", "seed=2", "seed=3"] {
         place.run(&format!("killed/{seed}")).equals(&place.run(&format!("calm/{seed}")), 16);
     }
@@ -232,7 +232,7 @@ fn a_signal_lets_the_run_save_and_ends_the_sweep_with_its_code() {
         assert!(sent.success());
         assert_eq!(wait(&mut child), Some(code));
         let output = child.wait_with_output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stdout).contains("the same command goes on"));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("the same command continues"));
         assert!(errors(&output).is_empty(), "{:?}", errors(&output));
         let run = place.run(&format!("{name}/seed=1"));
         assert_eq!(run.latest_step(), run.steps().len(), "saved after the last step");
@@ -253,7 +253,7 @@ fn a_run_that_fails_is_reported_and_the_others_are_trained() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("failed with exit code 2"), "{text}");
     let last = errors(&output).pop().unwrap();
-    assert_eq!(last, "train: run 'freeze=nolayer' failed with exit code 2; the sweep goes on");
+    assert_eq!(last, "train: run 'freeze=nolayer' failed with exit code 2; the sweep continues");
     assert!(summary(&place, "grid/freeze=none").complete);
     let csv = std::fs::read_to_string(place.path("grid/sweep.csv")).unwrap();
     assert!(csv.lines().nth(1).unwrap().starts_with("none,") && csv.lines().nth(2).unwrap().contains(",2,"), "{csv}");

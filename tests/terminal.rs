@@ -44,7 +44,7 @@ fn ctrl_c_in_the_dashboard_ends_fifty_of_fifty_runs_in_good_order() {
             pty.press(CTRL_C);
             codes.lock().unwrap().push(pty.wait());
             let after = left_as_found(pty);
-            assert!(after.contains("stopped by Ctrl-C (SIGINT); go on with --resume"), "{after:?}");
+            assert!(after.contains("stopped by Ctrl-C (SIGINT); continue with --resume"), "{after:?}");
             assert!(place.run("run").has_checkpoint());
         }
     };
@@ -86,7 +86,7 @@ fn the_terminal_is_restored_after_a_signal_an_error_and_the_last_step() {
     pty.until(is_shown);
     pty.signal(libc::SIGTERM);
     assert_eq!(pty.wait(), Some(143));
-    assert!(left_as_found(pty).contains("stopped by SIGTERM; go on with --resume"));
+    assert!(left_as_found(pty).contains("stopped by SIGTERM; continue with --resume"));
 
     let mut pty = Pty::new(80, 24);
     pty.start(place.small("error", &ENDLESS));
@@ -127,7 +127,7 @@ fn a_terminal_that_cannot_move_its_cursor_gets_plain_lines() {
         });
         assert_eq!(pty.wait(), Some(2));
         let text = pty.close().0;
-        assert!(text.contains("TERM is not 'dumb'") && text.contains("--progress plain"), "{text:?}");
+        assert!(text.contains("TERM other than 'dumb'") && text.contains("--progress plain"), "{text:?}");
     }
 }
 

@@ -176,7 +176,7 @@ fn the_copy_of_the_best_model_has_the_format_of_its_suffix() {
     for output in [evaluate("d.onnx"), pretrained] {
         let lines = errors(&output);
         assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
-        assert!(lines[0].contains("'d.onnx' is an ONNX file, which is written and not read"), "{lines:?}");
+        assert!(lines[0].contains("'d.onnx' is an ONNX file, which cannot be read"), "{lines:?}");
     }
     let Some(found) = ask("torch", "weights/names.py", &[&place.path("b.pth"), &place.path("c.PT")]) else { return };
     assert_eq!(found.trim(), "122 122");
@@ -242,7 +242,7 @@ fn the_best_checkpoint_of_a_run_is_taken_unless_another_one_is_asked_for() {
     assert!(said.contains("checkpoints/latest/model.safetensors"), "{said}");
     let refused = run(&["evaluate", "--checkpoint=run/checkpoints/latest", "--which=best"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(errors(&refused)[0].contains("--which best must go with a run's directory"), "{:?}", errors(&refused));
+    assert!(errors(&refused)[0].contains("--which best needs the directory of a run"), "{:?}", errors(&refused));
     // A copy may lack the links; what the run knew of its best is in its state.
     let state = std::fs::read_to_string(place.run("run").checkpoint("latest").join("state.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
@@ -282,8 +282,7 @@ fn weights_are_measured_on_images_of_their_own_classes_only() {
     succeeded(&place.bare(&["export", "--checkpoint=run", "--to=pth"]).output().unwrap());
     let evaluate = |arguments: &[&str]| place.bare(&[&["evaluate"], arguments].concat()).output().unwrap();
     let pets = ["data=folder", "--data-dir=pets"];
-    for (weights, part) in [("run", "tell '10' classes apart, the images have '2'"), ("model.pth", "tell '10' classes")]
-    {
+    for (weights, part) in [("run", "have '10' classes, the images '2'"), ("model.pth", "have '10' classes")] {
         let before = place.snapshot();
         let output = evaluate(&[&["--checkpoint", weights], &pets[..]].concat());
         let lines = errors(&output);
@@ -300,7 +299,7 @@ fn weights_are_measured_on_images_of_their_own_classes_only() {
         }
     }
     let lines = errors(&evaluate(&[&["--checkpoint=run"], &pets[..]].concat()));
-    assert!(lines[0].contains("that the images call 'cat'"), "as many, but others: {lines:?}");
+    assert!(lines[0].contains("where the images have 'cat'"), "as many, but others: {lines:?}");
     succeeded(&evaluate(&["--checkpoint=more"]));
     succeeded(&evaluate(&["--checkpoint=model.pth", "data=synthetic", "data.val_size=53"]));
 }

@@ -114,7 +114,7 @@ fn steps_before_other_settings_are_repeated_with_their_own() {
         }
     }
     let refusal = refused(&verify(&place, &["--against=other"]));
-    assert!(refusal.starts_with("train: the runs part at step 6, sum or update of "), "{refusal}");
+    assert!(refusal.starts_with("train: the runs first differ at step 6, sum or update of "), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in optim.learning_rate"), "{refusal}");
 }
 
@@ -154,7 +154,7 @@ fn a_changed_step_is_named_even_if_its_chain_fits() {
     write_log(&run, &linked_anew(&with_other_loss(&log(&run), 8)));
     let refusal = refused(&verify(&place, &["--stretches=0"]));
     assert!(refusal.starts_with("train: step 8 differs: its loss is "), "{refusal}");
-    assert!(refusal.ends_with(" if it is repeated; the steps from 7 to it are as logged"), "{refusal}");
+    assert!(refusal.ends_with(" when repeated; the steps from 7 up to it match the log"), "{refusal}");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_changed_weight_is_named() {
     let snapshot = Snapshot { step, epoch: loaded.epoch, accuracy: None, files };
     Store::open(run.path()).unwrap().save(&snapshot, false, Keep { last: 100, best: 1 }).unwrap();
     let refusal = refused(&verify(&place, &["--stretches=0"]));
-    let expected = format!("train: '{name}' in 'run/checkpoints/step-00000010' is not what its steps compute: ");
+    let expected = format!("train: '{name}' in 'run/checkpoints/step-00000010' differs from the repeated steps: ");
     assert!(refusal.starts_with(&expected), "{refusal}");
 }
 
@@ -188,16 +188,15 @@ fn against(place: &Workplace, other: &str, arguments: &[&str]) -> Output {
 fn the_first_unit_in_which_two_runs_part_is_named() {
     let place = trained(&[]);
     let text = succeeded(&against(&place, "spread", &["--gpu-ids=0,1"]));
-    assert!(text.ends_with("the same    10 steps, and the weights in all checkpoints that both have\n"), "{text}");
+    assert!(text.ends_with("equal       10 steps, and the weights in all common checkpoints\n"), "{text}");
     // Momentum matters from the second update on, whose result is in the first checkpoint.
     let refusal = refused(&against(&place, "slower", &["optim.momentum=0.8"]));
-    assert!(refusal.starts_with("train: the runs part at step 2, sum or update of "), "{refusal}");
+    assert!(refusal.starts_with("train: the runs first differ at step 2, sum or update of "), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in optim.momentum"), "{refusal}");
     // Resumed with another setting behind the checkpoint of the sixth step.
     let resume = ["--resume=run/checkpoints/step-00000006", "--force-config", "data.random_erasing=1"];
     let refusal = refused(&against(&place, "other", &resume));
-    let expected =
-        "train: the runs part at step 7, replica 0, micro-batch 0, forward pass of conv1 and bn1 or its input: ";
+    let expected = "train: the runs first differ at step 7, replica 0, micro-batch 0, forward pass of conv1 and bn1 or its input: ";
     assert!(refusal.starts_with(expected), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in data.random_erasing"), "{refusal}");
 }
@@ -209,7 +208,10 @@ fn a_run_that_is_not_what_its_steps_compute_is_told_from_another() {
     let other = place.run("other");
     write_log(&other, &linked_anew(&with_other_loss(&log(&other), 8)));
     let refusal = refused(&verify(&place, &["--against=other"]));
-    assert!(refusal.starts_with("train: both runs compute the same here, and step 8 of 'other' is not"), "{refusal}");
+    assert!(
+        refusal.starts_with("train: both runs compute the same here, but step 8 in the log of 'other' differs"),
+        "{refusal}"
+    );
 }
 
 #[test]
@@ -224,11 +226,11 @@ fn what_cannot_be_verified_is_refused() {
     let both = |arguments: &[&str]| errors(&verify(&place, arguments)).join("\n");
     assert_eq!(
         both(&["--stretches=2", "--against=other"]),
-        "train: the argument '--stretches <N>' cannot be used with '--against <RUN>'; 'train verify --help' says more"
+        "train: the argument '--stretches <N>' cannot be used with '--against <RUN>'; see 'train verify --help'"
     );
     assert_eq!(
         both(&["--against=a", "--against=b"]),
-        "train: the argument '--against <RUN>' cannot be used multiple times; 'train verify --help' says more"
+        "train: the argument '--against <RUN>' cannot be used multiple times; see 'train verify --help'"
     );
 }
 
@@ -259,7 +261,7 @@ fn a_repetition_writes_nothing_but_its_own_directory() {
     succeeded(&verify(&place, &["--stretches=0"]));
     unchanged();
     let apart = verify(&place, &["--against=other"]);
-    assert!(refused(&apart).contains("the runs part at"));
+    assert!(refused(&apart).contains("the runs first differ at"));
     unchanged();
     // The same holds for the short runs of a measurement.
     let url = format!("--checkpoint-url=file://{}", place.path("measured").display());

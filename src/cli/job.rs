@@ -16,7 +16,7 @@ use crate::trainer::{members, rendezvous, secret, slurm};
 
 #[derive(Debug, Args)]
 pub struct Rendezvous {
-    /// Where to listen, as in 0.0.0.0:23456.
+    /// Address to listen on, as in 0.0.0.0:23456.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     bind: SocketAddr,
     /// All addresses of the run's --dist-url, if it names several.
@@ -40,10 +40,10 @@ impl Run for Rendezvous {
 
 #[derive(Debug, Args)]
 pub struct Members {
-    /// Where the processes of the run meet, as in tcp://node1:23456.
+    /// Rendezvous address of the run, as in tcp://node1:23456.
     #[arg(long, value_name = "URL")]
     dist_url: String,
-    /// Ask the process of this rank to save its part and leave after the current step.
+    /// Ask the process with this rank to save its part and leave after the current step.
     #[arg(long, value_name = "RANK", value_parser = whole::<usize>(0..=u64::MAX))]
     drain: Option<usize>,
     #[command(flatten)]
@@ -74,16 +74,16 @@ pub struct Slurm {
     /// Machines.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1..=10_000))]
     nodes: u16,
-    /// GPUs of each machine, which have a process each; 0 means one process on the processor.
+    /// GPUs per machine, with one process each; 0 means one process on the CPU.
     #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0..=1024))]
     gpus_per_node: u16,
-    /// Time limit; the run is saved and put back into the queue before it.
+    /// Time limit; the run is saved and requeued before it.
     #[arg(long, value_name = "TIME", default_value = "24:00:00")]
     time: String,
     /// Name of the job.
     #[arg(long, value_name = "NAME", default_value = "kiln")]
     job_name: String,
-    /// Further directive, as in partition=gpu, cpus-per-task=8 or array=0-3; may be repeated.
+    /// Additional directive, as in partition=gpu, cpus-per-task=8 or array=0-3; may be repeated.
     #[arg(long = "sbatch", value_name = "NAME=VALUE")]
     directives: Vec<String>,
     /// Environment module to load; may be repeated.
@@ -123,8 +123,8 @@ pub(crate) struct Terms {
     /// Name of the job.
     #[arg(long, value_name = "NAME", default_value = "kiln")]
     job_id: String,
-    /// File with the job's secret, as 'train secret' writes it; without it the environment's KILN_JOB_SECRET, or on this
-    /// machine a secret of the user's own.
+    /// File with the job's secret, as written by 'train secret'; without it the variable KILN_JOB_SECRET, or on this
+    /// machine a secret of the user.
     #[arg(long, value_name = "FILE")]
     job_secret_file: Option<PathBuf>,
     /// Let processes meet without a secret.

@@ -12,10 +12,10 @@ use crate::trainer::launch;
 
 #[derive(Debug, Args)]
 pub struct Launch {
-    /// Processes, each with its part of the devices.
+    /// Processes per machine, each with its share of the devices.
     #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub nproc: u16,
-    /// Machines, on each of which this command starts N processes.
+    /// Number of machines; run this command on each of them.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1..=1024))]
     nnodes: u16,
     /// Number of this machine, from 0.
@@ -24,7 +24,7 @@ pub struct Launch {
     /// Address of machine 0, for several machines.
     #[arg(long, value_name = "HOST")]
     master_addr: Option<String>,
-    /// Port there.
+    /// Port at that address.
     #[arg(long, value_name = "PORT", default_value = "29500", value_parser = whole::<u16>(1..=65535))]
     master_port: u16,
     #[command(flatten)]

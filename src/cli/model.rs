@@ -16,10 +16,10 @@ use crate::weights::{Format, Stated};
 
 #[derive(Debug, Args)]
 pub struct Source {
-    /// The model: a run's directory, a checkpoint's directory, or a .safetensors or .pth file.
+    /// The model: the directory of a run or a checkpoint, or a .safetensors or .pth file.
     #[arg(long, value_name = "PATH", default_value = "runs/last")]
     pub checkpoint: PathBuf,
-    /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
+    /// Which checkpoint of a run to use; without it the best, or the latest if there is no best.
     #[arg(long, value_name = "CHOICE", value_parser = which())]
     pub which: Option<Which>,
 }
@@ -53,7 +53,7 @@ impl Run for Evaluate {
 
 #[derive(Debug, Args)]
 pub struct Predict {
-    /// JPEG, PNG, BMP or WebP files, folders of them, or - for names from standard input, one a line.
+    /// JPEG, PNG, BMP or WebP files, folders of them, or - for names from standard input, one per line.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -102,13 +102,13 @@ impl Run for Predict {
 pub struct Export {
     #[command(flatten)]
     source: Source,
-    /// safetensors and pth hold what torchvision's load_state_dict accepts, onnx the whole network.
+    /// safetensors and pth are for torchvision's load_state_dict; onnx holds the whole network.
     #[arg(long, value_name = "FORMAT")]
     to: Format,
     /// File to write; without it, model.safetensors, model.pth or model.onnx here.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Take the weights as trained, also where the checkpoint has averaged ones.
+    /// Use the trained weights even if the checkpoint has averaged ones.
     #[arg(long)]
     no_ema: bool,
     #[command(flatten)]
@@ -125,19 +125,19 @@ impl Run for Export {
 
 #[derive(Debug, Args)]
 #[command(mut_arg("arguments", |it| {
-    it.help("Where the steps are repeated, as in -- --gpu-ids 0; the results must not depend on it")
+    it.help("Where to repeat the steps, as in -- --gpu-ids 0; the results must not depend on it")
 }))]
 pub struct Verify {
     /// The run's directory.
     #[arg(value_name = "RUN", default_value = "runs/last")]
     run: PathBuf,
-    /// Repeat the steps of this many stretches between checkpoints; 0 means all.
+    /// Repeat this many stretches of steps between checkpoints; 0 means all.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(0..=u64::MAX))]
     stretches: usize,
-    /// Which stretches: the same number chooses the same. Without it, others each time.
+    /// Seed that chooses the stretches; without it the choice is random.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     seed: Option<u64>,
-    /// Another run of the same experiment: says where the two part, by repeating both up to there.
+    /// Find where this other run of the same experiment first differs, by repeating both up to that point.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["stretches", "seed"])]
     against: Option<PathBuf>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::trainer::{completed, prepare_process, train};
 const EVALUATED: &str =
     "Directory for the tables and the confusion matrix; empty means evaluation/ in the run's directory.";
 
-/// The options of a [`Request`]; without `TRAINS`, only those of an evaluation.
+/// The options of a [`Request`]; without `TRAINS`, only the options of an evaluation.
 #[derive(Debug)]
 pub struct Options<const TRAINS: bool> {
     pub request: Request,
@@ -100,10 +100,10 @@ fn own_args() -> [Arg; 3] {
     };
     [
         Arg::new("arguments").value_name("KEY=VALUE").num_args(0..).help(
-            "A setting such as optim.beta1=0.8, or a group such as trainer=ddp, data=cifar100, experiment=quickstart",
+            "A setting, as in optim.beta1=0.8, or a group, as in trainer=ddp, data=cifar100, experiment=quickstart",
         ),
         path("config", "FILE").help("TOML file with any of the keys; may be repeated, the last one wins"),
-        path("config-dir", "DIR").help("Directory whose GROUP/NAME.toml files add to the groups; may be repeated"),
+        path("config-dir", "DIR").help("Directory with more groups, as GROUP/NAME.toml; may be repeated"),
     ]
 }
 

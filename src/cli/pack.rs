@@ -12,7 +12,7 @@ use crate::trainer::pack;
 
 #[derive(Debug, Args)]
 pub struct Pack {
-    /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards or Parquet files or a pattern for them, or
+    /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards, Parquet files, a pattern for either, or
     /// another pack.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
@@ -22,20 +22,20 @@ pub struct Pack {
     /// Shrink images to at most this many pixels on the longer side; without it they keep their size.
     #[arg(long, value_name = "PIXELS", value_parser = whole::<u32>(1..=65535))]
     side: Option<u32>,
-    /// Share of images that are encoded as JPEGs, as in 10%; the others become plain pixels, which are larger and need no
-    /// decoding. Without it and --side, images are copied as they are; with --side alone, all become JPEGs.
+    /// Share of images to encode as JPEGs, as in 10%; the others become plain pixels, which are larger and need no
+    /// decoding. With neither this nor --side, images are copied unchanged; with --side alone, all become JPEGs.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     jpeg: Option<f64>,
-    /// Encode images anew, turned as the EXIF data in them says.
+    /// Turn images upright by their EXIF orientation, and encode them again.
     #[arg(long)]
     apply_exif: bool,
-    /// Leave damaged images out instead of refusing them.
+    /// Skip damaged images instead of refusing them.
     #[arg(long)]
     skip_corrupt: bool,
-    /// Column of images in Parquet files; without it the first of the usual names.
+    /// Column of images in Parquet files; without it the first of the usual names that exists.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     image_column: String,
-    /// Column of classes in Parquet files; without it the first of the usual names.
+    /// Column of classes in Parquet files; without it the first of the usual names that exists.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     label_column: String,
 }

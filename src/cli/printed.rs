@@ -1,4 +1,4 @@
-//! Commands that only print or describe: the configuration, a report, this machine, and text that is made from the options.
+//! Commands that only print: the configuration, a report, this machine, completions and the manual.
 
 use std::path::PathBuf;
 
@@ -34,8 +34,8 @@ pub struct Report {
     /// Directories of runs.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// File to write; curves.svg goes beside it. Without it, report.html in the run's directory, or in the
-    /// directory report for several runs.
+    /// File to write, with curves.svg in the same directory; without it, report.html in the run's directory, or in
+    /// report/ for several runs.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -43,7 +43,7 @@ pub struct Report {
 impl Run for Report {
     fn run(self) -> Result<u8> {
         let page = write_for_user(&self.runs, self.output)?;
-        say(&format!("report      {}; curves.svg is beside it", shown(page)));
+        say(&format!("report      {}, with curves.svg in the same directory", shown(page)));
         Ok(0)
     }
 }
@@ -60,7 +60,7 @@ impl Run for Doctor {
 
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// Which shell.
+    /// Shell to complete in.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
@@ -92,7 +92,7 @@ pub struct Help(pub clap::Error);
 
 impl Run for Help {
     fn run(self) -> Result<u8> {
-        // As for clap's own exit, nobody may read it.
+        // Like clap's own exit, ignore a closed pipe.
         let _ = self.0.print();
         Ok(0)
     }

@@ -1,6 +1,6 @@
-//! What is wrong with a command line: all unknown options at once with what Kiln knows of them, else clap's first error.
+//! Errors of a command line: all unknown options at once, each with a hint, else clap's first error.
 //!
-//! [`crate::config::resolve`] checks the settings and adds its errors to those of unknown options.
+//! [`crate::config::resolve`] checks the settings and appends its errors.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -40,8 +40,8 @@ pub(super) fn without_unknown(command: &Command, words: Vec<OsString>) -> (Vec<O
     (kept, lines)
 }
 
-/// The remedy for an unknown option that is followed by `value`, and whether that is probably its own: if the option that
-/// was meant has one, or if it is no setting and the command takes only settings.
+/// The remedy for an unknown option that is followed by `value`, and whether it probably takes this value: if the
+/// option that was meant takes one, or if `value` is not a setting and the command takes only settings.
 fn hint(command: &Command, name: &str, value: Option<&str>) -> (String, bool) {
     let known: Vec<String> = command.get_arguments().filter(|arg| !arg.is_hide_set()).flat_map(longs).collect();
     let is_settings = |arg: &Arg| ["arguments", "settings"].contains(&arg.get_id().as_str());
@@ -54,12 +54,12 @@ fn hint(command: &Command, name: &str, value: Option<&str>) -> (String, bool) {
         ),
         Meant::Setting(hint) => (hint, is_value),
         Meant::Training if trains(command) => (behind_dashes(command, name), is_value),
-        Meant::Training => ("it is an option for training only; leave it out".into(), is_value),
+        Meant::Training => ("it is an option for training only; remove it".into(), is_value),
         Meant::Nothing => (format!("'{} --help' lists all options", path(command)), is_value),
     }
 }
 
-/// What clap says, on one line.
+/// Clap's error on one line.
 pub(super) fn line(command: &Command, error: &clap::Error) -> String {
     let mut text = error.to_string();
     if error.kind() == ErrorKind::ValueValidation
@@ -74,14 +74,14 @@ pub(super) fn line(command: &Command, error: &clap::Error) -> String {
     let remedy = match error.kind() {
         ErrorKind::UnknownArgument if trains(command) => behind_dashes(command, &word),
         ErrorKind::UnknownArgument if find(command, "--checkpoint").is_some() => as_checkpoint(&word),
-        _ => format!("'{} --help' says more", path(command)),
+        _ => format!("see '{} --help'", path(command)),
     };
     format!("{}; {remedy}", parts.join("; "))
 }
 
 /// The hint for a path where a command has no place for one.
 pub(super) fn as_checkpoint(path: &str) -> String {
-    format!("a model is given as --checkpoint {path}")
+    format!("give a model as --checkpoint {path}")
 }
 
 /// A parser of a whole number in a range; its error is the rule.

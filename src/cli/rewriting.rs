@@ -15,10 +15,10 @@ const SWEEP: [(&str, &str); 4] = [
     ("hydra.launcher.n_jobs=", "--jobs"),
 ];
 
-/// Options of torchrun for the launch itself, beside the number of processes.
+/// Options of torchrun for the launch itself, except the number of processes.
 const LAUNCH: [&str; 4] = ["--nnodes", "--node-rank", "--master-addr", "--master-port"];
 
-/// The arguments, whose first word is the program, as those of a command if they mean one; `is_command` knows all.
+/// Rewrites `arguments`, which begin with the program, for the command that they mean; `is_command` knows all commands.
 pub(super) fn as_command(arguments: Vec<OsString>, is_command: impl Fn(&str) -> bool) -> Vec<OsString> {
     if arguments.get(1).and_then(|word| word.to_str()).is_some_and(is_command) {
         return arguments;

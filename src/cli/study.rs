@@ -18,22 +18,22 @@ pub struct Scaling {
     /// Numbers of replicas to measure, separated by commas.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = whole::<u16>(1..=1024))]
     replicas: Vec<u16>,
-    /// Numbers of processes that host the replicas; sizes with fewer replicas than processes are left out.
+    /// Numbers of processes that host the replicas; combinations with fewer replicas than processes are skipped.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = whole::<u16>(1..=1024))]
     processes: Vec<u16>,
-    /// What stays the same: the batch of a replica (weak), or that of all of them (strong).
+    /// What stays the same: the batch of each replica (weak), or the global batch (strong).
     #[arg(long, value_name = "MODE", default_value = "both")]
     mode: Modes,
-    /// Steps of each run that are measured.
+    /// Measured steps of each run.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u16>(1..=65535))]
     steps: u16,
-    /// Steps before those, which are not measured.
+    /// Steps before the measured ones.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(0..=65535))]
     warmup_steps: u16,
-    /// CPU threads of each replica; 0 means as many as the largest size leaves for each.
+    /// CPU threads per replica; 0 means the cores divided by the largest number of replicas.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u16>(0..=1024))]
     threads_per_replica: u16,
-    /// Directory for the analysis: scaling.csv, .json and .svg.
+    /// Directory for the results: scaling.csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "scaling")]
     output_dir: PathBuf,
     #[command(flatten)]
@@ -78,14 +78,14 @@ impl Run for Scaling {
 
 #[derive(Debug, Args)]
 #[command(mut_arg("arguments", |it| {
-    it.help("As for train itself; each placement has the images of a step that they give")
+    it.help("As for train itself; every placement has as many images per step as these arguments give")
 }))]
 pub struct Plan {
-    /// Processes with a device each, as 'train launch' starts them; 1 means one process with all --gpu-ids. With --link they
-    /// are machines like this one.
+    /// Processes with one device each, as 'train launch' starts them; 1 means one process with all --gpu-ids. With
+    /// --link each is on a machine like this one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u16>(1..=1024))]
     nproc: u16,
-    /// Train the three best placements for some steps, and print the predictions beside the measurements.
+    /// Train the three best placements for some steps, and print measurements and predictions.
     #[arg(long)]
     run: bool,
     #[command(flatten)]
@@ -112,12 +112,12 @@ pub struct Find {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Find a learning rate with a range test: one short run whose learning rate grows.
+    /// Find a learning rate with a range test: one short run with a growing learning rate.
     Lr {
-        /// The lowest rate, of all replicas together.
+        /// Lowest learning rate, of all replicas together.
         #[arg(long, value_name = "X", default_value_t = 1e-6, value_parser = rate)]
         from: f64,
-        /// The highest.
+        /// Highest learning rate.
         #[arg(long, value_name = "X", default_value_t = 10.0, value_parser = rate)]
         to: f64,
         /// Optimizer steps.
@@ -126,10 +126,10 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// Find a batch size per replica that fits and is fast, by trials: sizes double until one does not fit, or until
-    /// two in a row are slower than a smaller one.
+    /// Find a batch size per replica that fits and is fast: sizes double until one does not fit, or until two in a row
+    /// are slower than a smaller one.
     BatchSize {
-        /// The largest to try.
+        /// Largest size to try.
         #[arg(long, value_name = "N", default_value_t = 4096, value_parser = whole::<u32>(8..=1_000_000))]
         largest: u32,
         #[command(flatten)]
@@ -139,7 +139,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Directory for what was found: .csv, .json and .svg.
+    /// Directory for the results: .csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "find")]
     output_dir: PathBuf,
     #[command(flatten)]
@@ -161,7 +161,7 @@ impl Run for Find {
     fn run(self) -> Result<u8> {
         let (what, Common { output_dir, training }) = match self.what {
             What::Lr { from, to, .. } if from >= to => {
-                let rule = format!("--from must be below --to, got '{from}' and '{to}'; exchange them");
+                let rule = format!("--from must be below --to, got '{from}' and '{to}'; swap them");
                 return Err(Error::usage(rule));
             }
             What::Lr { from, to, steps, common } => {

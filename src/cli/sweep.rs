@@ -16,30 +16,30 @@ use crate::trainer::{SweepOptions, sweep};
 #[derive(Debug, Args)]
 #[command(mut_arg("arguments", |it| it.help("Flags and settings of all runs, as for train itself")))]
 pub struct Sweep {
-    /// What differs, as in optim.learning_rate=0.05,0.1 run.seed=1,2 for four runs; commas in brackets or quotes do not
-    /// split. With one value, or a group such as experiment=quickstart, it is the same in all runs. With --samples also
+    /// Values to combine, as in optim.learning_rate=0.05,0.1 run.seed=1,2 for four runs; commas in brackets or quotes
+    /// do not split. A single value, or a group as in experiment=quickstart, is for all runs. With --samples also
     /// interval(LOW,HIGH), tag(log,interval(LOW,HIGH)) on a logarithmic scale, and int(...) for whole numbers.
     #[arg(value_name = "KEY=VALUE,VALUE", required = true)]
     settings: Vec<String>,
-    /// Draw this many points at random instead of training every combination; with a larger number later, the first
-    /// points stay.
+    /// Draw this many points at random instead of training every combination; a larger number later keeps the first
+    /// points.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST as u64))]
     samples: Option<usize>,
-    /// Seed of these draws; the runs' own is --seed, after the --.
+    /// Seed of the random points; the seed of the runs is --seed, after the --.
     #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u64>(0..=u64::MAX), requires = "samples")]
     sample_seed: u64,
-    /// Successive halving: train all runs for a few epochs, continue the best of every N for N times as many, and so on.
-    /// 3 is usual.
+    /// Successive halving: train all runs for a few epochs, continue the best of every N for N times as many epochs,
+    /// and so on. 3 is usual.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(2..=100))]
     halving: Option<usize>,
-    /// Train this many runs at a time; each gets its part of the devices and of the threads.
+    /// Train this many runs at a time; each gets its share of the devices and threads.
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(1..=1024))]
     jobs: usize,
-    /// The devices of all runs together; without it, those of every run, as in -- --gpu-ids 0,1.
+    /// Devices of all runs together; without it, every run uses its own, as in -- --gpu-ids 0,1.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = whole::<usize>(0..=1023))]
     gpu_ids: Vec<usize>,
-    /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated. Without it, that of
-    /// the same command before, or the next free sweeps/NNNN.
+    /// Directory for the runs, sweep.csv and sweep.html. Complete runs there are not repeated. Without it, the
+    /// directory of an earlier identical command, or the next free sweeps/NNNN.
     #[arg(long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
     #[command(flatten)]

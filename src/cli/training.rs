@@ -1,4 +1,4 @@
-//! Arguments for training, behind the `--` of a command that trains.
+//! Arguments for training, after the `--` of a command that trains.
 
 use std::ffi::OsString;
 
@@ -34,7 +34,7 @@ impl FromArgMatches for Training {
             Ok(Command::Train(options)) => options.request,
             Ok(Command::Help(help)) => return Err(help.0),
             Ok(_) => {
-                let rule = "after '--' come arguments for training, not another command; leave the command out";
+                let rule = "after '--' come arguments for training, not another command; remove the command";
                 wrong(vec![rule.into()])
             }
             Err(error) => wrong(error.to_string().lines().map(String::from).collect()),

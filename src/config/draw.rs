@@ -1,6 +1,6 @@
 //! The values of a swept key: a list, or an interval to draw from.
 //!
-//! The notation is that of Hydra's Optuna sweeper: `interval(0.1,0.9)`, `tag(log,interval(0.01,1))` on a logarithmic
+//! The notation is from Hydra's Optuna sweeper: `interval(0.1,0.9)`, `tag(log,interval(0.01,1))` on a logarithmic
 //! scale, `int(interval(8,64))` for whole numbers, and `choice(A,B)`, which is the list `A,B`.
 
 use sha2::{Digest, Sha256};
@@ -19,8 +19,8 @@ impl Domain {
     /// # Errors
     /// The rule, if it is an interval that does not follow it.
     pub(super) fn read(text: &str) -> Result<Self, &'static str> {
-        const RULE: &str = "interval(LOW,HIGH) with LOW below HIGH, in tag(log,...) above 0, in int(...) around a whole \
-                            number";
+        const RULE: &str = "interval(LOW,HIGH) with LOW below HIGH, above 0 in tag(log,...), and with a whole number \
+                            between them in int(...)";
         if let Some(inside) = call(text, "choice") {
             return Ok(Self::Values(split(inside)));
         }
@@ -48,7 +48,7 @@ impl Domain {
         if is_valid { Ok(Self::Interval { low, high, is_log, is_whole }) } else { Err(RULE) }
     }
 
-    /// The value of `key` in draw `nth`: the same for a seed, whatever else is drawn.
+    /// The value of `key` in draw `nth`: it depends only on the seed, not on other draws.
     pub(super) fn draw(&self, key: &str, seed: u64, nth: usize) -> String {
         let hash = Sha256::digest(format!("{seed} {nth} {key}"));
         let word = hash.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -56,7 +56,7 @@ impl Domain {
         match *self {
             Self::Values(ref values) => values[(share * values.len() as f64) as usize].clone(),
             Self::Interval { low, high, is_log, is_whole } => {
-                // Each whole number has an interval of its own, from itself to the next one.
+                // Each whole number stands for the interval from itself to the next one.
                 let end = if is_whole { high + 1.0 } else { high };
                 let value = if is_log { low * (end / low).powf(share) } else { low + (end - low) * share };
                 if is_whole { value.floor().clamp(low, high).to_string() } else { rounded(value, low, high) }

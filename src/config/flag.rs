@@ -9,7 +9,7 @@ pub enum Takes {
     /// A value of its key's type, shown under this name in the help.
     Value(&'static str),
     Choice,
-    /// An optional value: its name in the help, and the value if it is left out.
+    /// An optional value: its name in the help, and the value if none is given.
     Optional(&'static str, &'static str),
     /// Nothing: the flag itself means `true`, or `false` for a `--no-` flag.
     Nothing(bool),

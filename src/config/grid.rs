@@ -48,7 +48,7 @@ impl Grid {
         let (mut grid, mut lines) = (Self { common: Vec::new(), axes: Vec::new() }, Vec::new());
         for setting in settings {
             let Some((key, text)) = setting.split_once('=') else {
-                lines.push(format!("unknown argument '{setting}'; a key to sweep reads like run.seed=1,2,3"));
+                lines.push(format!("unknown argument '{setting}'; a key to sweep looks like run.seed=1,2,3"));
                 continue;
             };
             let domain = match Domain::read(text) {
@@ -86,11 +86,13 @@ impl Grid {
         let mut points = vec![Vec::new()];
         for (key, domain) in &self.axes {
             let Domain::Values(values) = domain else {
-                return Err(Error::usage(format!("'{key}' has an interval; say how many points to draw: --samples N")));
+                return Err(Error::usage(format!(
+                    "'{key}' has an interval; give the number of points with --samples N"
+                )));
             };
             if points.len().saturating_mul(values.len()) > MOST {
                 return Err(Error::usage(format!(
-                    "a sweep must have at most {MOST} runs; give fewer values, or draw some of the points: --samples N"
+                    "a sweep must have at most {MOST} runs; give fewer values, or draw random points with --samples N"
                 )));
             }
             let with = |point: &Settings, value: &String| {

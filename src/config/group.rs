@@ -69,7 +69,7 @@ pub(crate) fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(
 fn missing(group: &str, name: &str, names: &[String]) -> String {
     let hint = match suggestion::nearest(name, names.iter().cloned()) {
         Some(meant) => format!("did you mean '{group}={meant}'?"),
-        None => format!("there is {}; --config-dir DIR adds DIR/{group}/NAME.toml", enumerate(names, "and")),
+        None => format!("available: {}; --config-dir DIR adds DIR/{group}/NAME.toml", enumerate(names, "and")),
     };
     format!("no '{name}' in the group '{group}' (argument '{group}={name}'); {hint}")
 }

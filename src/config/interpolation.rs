@@ -55,7 +55,7 @@ fn expanded(text: &str, value: &dyn Fn(&str) -> Result<Option<String>, String>) 
         let Some(value) = value(name.trim())? else { return Ok(None) };
         expanded.extend([before, &value]);
         if expanded.len() > LONGEST {
-            return Err(format!("it grows beyond {LONGEST} bytes; refer to shorter values"));
+            return Err(format!("it is longer than {LONGEST} bytes; refer to shorter values"));
         }
         rest = behind;
     }

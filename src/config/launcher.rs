@@ -20,7 +20,7 @@ pub(crate) fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>
     let mut set = |key: &str, said: Sourced<Value>, derived: bool| match chosen(key) {
         Some((value, _)) if derived || *value == said.value => {}
         Some((value, place)) => lines.push(format!(
-            "{key} is '{}' ({place}), but '{}' ({}, set by {}); leave one of them out",
+            "{key} is '{}' ({place}), but '{}' ({}, set by {}); remove one of them",
             plain(value),
             plain(&said.value),
             said.source,

@@ -24,7 +24,7 @@ pub(crate) struct Layer {
     waiting: Vec<Waiting>,
 }
 
-/// A setting whose value refers to others.
+/// A setting with a value that refers to others.
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) key: String,
@@ -56,7 +56,7 @@ impl Complaints {
         match self.unknown {
             ..=MOST_UNKNOWN => self.lines.push(line()),
             at if at == MOST_UNKNOWN + 1 => {
-                self.lines.push("more keys are unknown and not listed here; 'train config' prints every key".into());
+                self.lines.push("more unknown keys are not listed here; 'train config' prints every key".into());
             }
             _ => {}
         }
@@ -71,7 +71,7 @@ impl Layer {
         for error in &errors {
             let line = line_of(error.span().map_or(0, |span| span.start));
             let message = error.message().replace('\n', ", ");
-            complaints.lines.push(format!("{file}:{line} is not TOML: {message}; it reads like 'config/default.toml'"));
+            complaints.lines.push(format!("{file}:{line} is not TOML: {message}; 'config/default.toml' is an example"));
         }
         let mut layer = Self::default();
         let mut leaves = Vec::new();
@@ -114,7 +114,7 @@ impl Layer {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
-    /// Adds the entries of `other` whose keys are not in this layer, as settings that are not in `file`.
+    /// Adds the entries of `other` with keys that this layer lacks, as settings that are not in `file`.
     pub(super) fn fill(&mut self, other: Self, file: &str) {
         for Entry { key, value, .. } in other.entries {
             if self.find(&key).is_none() && !self.is_waiting(&key) {
@@ -144,7 +144,7 @@ impl Layer {
         self.waiting.push(setting);
     }
 
-    /// The settings whose values refer to others.
+    /// The settings with values that refer to others.
     pub(super) fn waiting(&self) -> &[Waiting] {
         &self.waiting
     }
@@ -206,7 +206,7 @@ struct Leaf<'a, 'text> {
     offset: usize,
 }
 
-/// Collects the values of `table` recursively; a table is a value only if it is that of a key of the schema.
+/// Collects the values of `table` recursively; a table is a value only if the schema has a key for it.
 fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, schema: &Schema, leaves: &mut Vec<Leaf<'a, 'text>>) {
     for (name, value) in table {
         let key = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };

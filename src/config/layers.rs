@@ -47,7 +47,7 @@ pub const SESSION_KEYS: [&str; 26] = [
     "parallel.insecure",
 ];
 
-/// Keys whose values may be addresses.
+/// Keys with values that may be addresses.
 const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 
 /// The key of a file outside a run's directory that is written.
@@ -58,7 +58,7 @@ pub(super) struct Layers {
     pub(super) defaults: Layer,
     /// What the source of the images implies, then what the pretrained weights do. A saved configuration has every key.
     pub(super) implied: [Layer; 2],
-    /// What a checkpoint says: values that somebody else may have chosen.
+    /// The values of a checkpoint, which someone else may have written.
     saved: Option<Layer>,
     files: Vec<Layer>,
     /// Settings of `--fast-dev-run`.
@@ -99,8 +99,9 @@ impl Layers {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
     }
 
-    /// Complaints about addresses and a file to write that only a checkpoint names: it may be a stranger's, who would be asked
-    /// for data and sent weights, or choose what is overwritten. The address that the run is resumed from was typed.
+    /// Complaints about addresses and a file to write that only a checkpoint names: a stranger who wrote it could
+    /// provide data, receive weights, or choose what is overwritten. The address that the run is resumed from was
+    /// typed.
     pub(super) fn untyped_addresses(&self) -> Vec<String> {
         let resumed = self.chosen("checkpoint.resume").and_then(|(value, _)| value.as_str()).map(Path::new);
         let is_copy = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
@@ -113,10 +114,10 @@ impl Layers {
             let (shown, flag) = (shown(address), flag::setting(key, value.as_str()?));
             let is_written = *key == WRITTEN;
             let rule = if is_written { "files are written" } else { "addresses are used" };
-            let remedy = if is_written { "or --checkpoint= for no copy" } else { "for 'train verify' behind a --" };
+            let remedy = if is_written { "or --checkpoint= for no copy" } else { "after a -- for 'train verify'" };
             ((is_written || is_url(address)) && !is_typed).then(|| {
                 format!(
-                    "'{shown}' is from a checkpoint ({place}), whose {rule} only if you give them: add {flag}, {remedy}"
+                    "'{shown}' is from a checkpoint ({place}); its {rule} only if you give them: add {flag}, {remedy}"
                 )
             })
         };
@@ -185,8 +186,8 @@ impl Reader<'_> {
         Layer::from_toml(text, file, self.schema, self.complaints)
     }
 
-    /// The saved configuration without default values, which do not count as the user's choice. It is data: a reference in
-    /// it, which `train` never saves, would send variables of this environment where its writer likes.
+    /// The saved configuration without default values, which do not count as the user's choice. `train` never saves
+    /// references; one in a checkpoint is refused, since it could send variables of this environment to its author.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
         let file = shown(&saved.path);
@@ -197,7 +198,7 @@ impl Reader<'_> {
         let is_taken = |key: &str| !SESSION_KEYS.contains(&key) && !saved.without.contains(&key);
         layer.retain(|key, value| is_taken(key) && !is_default(key, value));
         for Waiting { text, place, .. } in layer.take_waiting().into_iter().filter(|it| is_taken(&it.key)) {
-            let rule = "a checkpoint's settings must be values, and 'train' saves nothing else; use another checkpoint";
+            let rule = "checkpoints must hold values only, as 'train' saves them; use another checkpoint";
             self.complaints.lines.push(format!("'{text}' is a reference in a checkpoint ({place}); {rule}"));
         }
         Some(layer)
@@ -225,7 +226,7 @@ impl Reader<'_> {
         self.translate(&words, &mut layer);
         let mistaken = mistaken_command(&self.request.arguments);
         self.complaints.lines.extend(mistaken.clone());
-        // The words behind a command belong to it.
+        // The words after a command belong to it.
         let is_read = |argument: &&String| mistaken.is_none() || argument.contains('=');
         for argument in self.request.arguments.iter().filter(is_read) {
             let place = format!("argument '{argument}'");
@@ -313,7 +314,7 @@ fn command(word: &str) -> Option<String> {
     meant.or_else(|| suggestion::nearest(word, COMMANDS.map(String::from)))
 }
 
-/// The complaint about a command that is mistyped or another trainer's, with what comes behind it.
+/// The complaint about a command that is mistyped or another trainer's, with the words after it.
 fn mistaken_command(arguments: &[String]) -> Option<String> {
     let (word, others) = arguments.split_first()?;
     let object = others.first().filter(|other| !other.contains('='))?;
@@ -329,13 +330,15 @@ fn mistaken_command(arguments: &[String]) -> Option<String> {
 /// The complaint about an argument without `=`.
 fn not_a_setting(argument: &str) -> String {
     if argument.contains('/') {
-        return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
+        return format!(
+            "unknown argument '{argument}'; for a directory of images use --data folder --data-dir {argument}"
+        );
     }
     match command(argument) {
         Some(command) => {
             let place = if command.starts_with("--") { "" } else { " a command comes before options" };
             format!("unknown argument '{argument}'; did you mean 'train {command}'?{place}")
         }
-        None => format!("unknown argument '{argument}'; options begin with --, settings read like run.epochs=3"),
+        None => format!("unknown argument '{argument}'; options begin with --, settings look like run.epochs=3"),
     }
 }

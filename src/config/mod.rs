@@ -1,14 +1,14 @@
 //! The configuration, and its resolution from files, environment and command line.
 //!
-//! [`Config`] is composed of the sections that the rooms declare beside their code: every value is present, checked and
+//! [`Config`] is composed of the sections that the rooms declare with their code: every value is present, checked and
 //! printable as TOML. [`resolve()`] builds it from layers; later ones win:
 //!
 //! ```text
 //! code defaults < config/default.toml < implied < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
 //! ```
 //!
-//! What a source of images and pretrained weights imply are defaults, too: layers above `config/default.toml` that any
-//! setting of the user beats, and that a saved configuration, which has every key, does not have.
+//! A source of images and pretrained weights imply further defaults, in layers above `config/default.toml`. Any setting
+//! of the user overrides them. A saved configuration has every key, so it needs none of them.
 //!
 //! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
 //! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a

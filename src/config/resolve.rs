@@ -22,7 +22,7 @@ pub struct Resolved {
     pub notes: Vec<String>,
 }
 
-/// Default start of a warm-up whose peak is the rate of one replica, as a share of the peak; torchvision's recipe.
+/// Default start of a warm-up to the rate of one replica, as a fraction of the peak; torchvision's recipe.
 const WARMUP_START: f64 = 0.01;
 
 /// Keys without effect in a single process.
@@ -39,7 +39,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
     if let Some(saved) = &request.saved {
-        notes.push(format!("settings come from '{}' unless given here", shown(&saved.path)));
+        notes.push(format!("settings are from '{}' unless given here", shown(&saved.path)));
         notes.extend(saved.note.clone());
     }
     shrink_to_dev_run(&mut layers, &mut notes);
@@ -60,24 +60,27 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     if !several && layers.chosen("parallel.dist_url").is_some() {
         notes.push(format!(
-            "one process hosts all replicas, so '{}' is not used; --world-size above the number of --gpu-ids means several",
+            "--dist-url '{}' is not used, since one process hosts all replicas; for several, use a --world-size above \
+             the number of --gpu-ids",
             parallel.dist_url
         ));
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
     match parallel.dist_backend {
-        DistBackend::Gloo if !several => notes.push("one process does not use gloo: its devices meet in memory".into()),
+        DistBackend::Gloo if !several => {
+            notes.push("gloo is not used in one process: its devices exchange through memory".into())
+        }
         DistBackend::Nccl if !several && parallel.gpu_ids.len() == 1 => {
-            notes.push("one device does not use nccl: its replicas meet in memory".into());
+            notes.push("nccl is not used on one device: its replicas exchange through memory".into());
         }
         _ => {}
     }
     let (stages, micro_batches) = (merged.config.parallel.stages, merged.config.run.accumulation_steps);
     if micro_batches < stages {
         notes.push(format!(
-            "with --accumulation-steps {micro_batches} the {stages} stages work in turns; with {} or more they work side by \
-             side",
+            "with --accumulation-steps {micro_batches} the {stages} stages take turns; with {} or more they work at \
+             the same time",
             2 * stages
         ));
     }
@@ -110,7 +113,7 @@ pub fn sketch(request: &Request) -> Option<Config> {
     Merged::of(layers.all()).ok().map(|merged| merged.config)
 }
 
-/// What the source of the images and the pretrained weights change, a line each: settings that nobody chose.
+/// Defaults changed by the source of the images and by the pretrained weights, a line each.
 fn implied(layers: &Layers, merged: &Merged) -> impl Iterator<Item = String> {
     let [photographs, weights] = &layers.implied;
     let changed = |layer: &Layer, below: &[&Layer]| {
@@ -124,11 +127,11 @@ fn implied(layers: &Layers, merged: &Merged) -> impl Iterator<Item = String> {
     };
     let source = layers.chosen("data.source").map(|(source, _)| plain(source)).unwrap_or_default();
     let shown = changed(photographs, &[&layers.defaults])
-        .map(|settings| format!("images are taken for photographs (--data {source}): {settings}, unless set"));
+        .map(|settings| format!("images are treated as photographs (--data {source}): {settings}, unless set"));
     let made = changed(weights, &[photographs, &layers.defaults]);
     let made = made.map(|settings| {
         let from = &merged.config.model.pretrained;
-        format!("images and network are those of the weights '{from}': {settings}, unless set")
+        format!("settings of the weights '{from}': {settings}, unless set")
     });
     [shown, made].into_iter().flatten()
 }
@@ -169,7 +172,7 @@ fn add_launcher_layer(
     }
 }
 
-/// Who names a half type in Kiln's own words gets it, even if another word would have it only where it is fast.
+/// A half type given in Kiln's own spelling is used even if another trainer's flag allows it only where it is fast.
 fn insist_on_precision(layers: &Layers, config: &mut Config) {
     let place = |key: &str| layers.chosen(key).map_or("", |(_, place)| place);
     let [precision, condition] = ["run.precision", "run.half_if_fast"].map(place);

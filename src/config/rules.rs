@@ -41,7 +41,7 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Adds a complaint unless `holds`; its place is that of the first of `keys`.
+    /// Adds a complaint unless `holds`, with the place of the first of `keys`.
     fn require(&mut self, holds: bool, keys: &[&str], broken: impl FnOnce() -> String, remedy: &str) {
         let judged = keys.iter().all(|key| !self.refused.iter().any(|refused| refused == key));
         if judged && !holds {
@@ -96,7 +96,7 @@ impl Rules<'_> {
 
         let broken = || format!("rank must be below the number of processes '{processes}', got '{}'", parallel.rank);
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
-        self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or say --nnodes");
+        self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or give --nnodes");
 
         let of = parallel.capacity();
         let broken = || format!("every process must have a replica, got '{processes}' for {of}");
@@ -104,12 +104,12 @@ impl Rules<'_> {
         let enough = processes <= workers || parallel.plans_stages();
         self.require(enough, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
 
-        let broken = || format!("'{processes}' processes must have an address to meet at");
+        let broken = || format!("'{processes}' processes need a rendezvous address");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
-        let broken = || "only the units of one process are logged".into();
+        let broken = || "units can be logged in one process only".into();
         let alone = processes == 1 && !parallel.elastic.is_on();
-        let remedy = "leave run.log_units out, or train in one process";
+        let remedy = "remove run.log_units, or train in one process";
         self.require(alone || !self.merged.config.run.log_units, &["run.log_units"], broken, remedy);
 
         self.engine(processes);
@@ -123,8 +123,8 @@ impl Rules<'_> {
         let all = parallel.rendezvous().unwrap_or_default();
         let (count, keys) = (all.len(), ["parallel.dist_url"]);
         let broken = || format!("dist url must name one, three or five addresses, got '{count}'");
-        let remedy =
-            "use an odd number: more than half must live, and an even one can lose no more than the odd one below it";
+        let remedy = "use an odd number: more than half must survive, so an even number tolerates no more losses than \
+                      the odd one below it";
         self.require(matches!(count, 0 | 1 | 3 | 5), &keys, broken, remedy);
 
         let twice = all.iter().enumerate().find(|(index, address)| all[..*index].contains(address));
@@ -132,9 +132,9 @@ impl Rules<'_> {
             || twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
         self.require(twice.is_none(), &keys, broken, "use a different address for each holder of the rendezvous");
 
-        let broken = || format!("'{count}' addresses are for processes that come and go");
+        let broken = || format!("only an elastic run can have several addresses, got '{count}'");
         let remedy =
-            "use --elastic, or name the address of rank 0 alone: a run of fixed membership ends with any process";
+            "use --elastic, or give only the address of rank 0: without --elastic the loss of any process ends the run";
         self.require(count < 2 || parallel.elastic.is_on(), &["parallel.dist_url", "parallel.elastic"], broken, remedy);
     }
 
@@ -142,9 +142,8 @@ impl Rules<'_> {
         let parallel = &self.merged.config.parallel;
         let points = parallel.split_points.len();
         let stages = if parallel.plans_stages() { "auto".into() } else { parallel.stages.to_string() };
-        let broken =
-            || format!("every stage but the first begins at a split point, got '{points}' for '{stages}' stages");
-        let remedy = format!("use --stages {}, or leave --split-points out", points + 1);
+        let broken = || format!("split points must be one fewer than stages, got '{points}' for '{stages}' stages");
+        let remedy = format!("use --stages {}, or remove --split-points", points + 1);
         self.require(
             points == 0 || points + 1 == parallel.stages,
             &["parallel.split_points", "parallel.stages"],
@@ -152,20 +151,22 @@ impl Rules<'_> {
             &remedy,
         );
         let holds = parallel.link == 0.0 || parallel.plans_stages();
-        let broken = || format!("link is for the planner, got '{}' for '{stages}' stages", parallel.link);
-        self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or leave --link out");
+        let broken = || format!("link is only for the planner, got '{}' for '{stages}' stages", parallel.link);
+        self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or remove --link");
 
         let holds = !parallel.plans_stages() || !parallel.elastic.is_on();
-        let broken = || "the planner times the devices of the start, and those of an elastic run change".into();
+        let broken = || {
+            "stages auto cannot be elastic: the planner times the devices at the start, and an elastic run changes them"
+                .into()
+        };
         let keys = ["parallel.stages", "parallel.elastic"];
-        self.require(holds, &keys, broken, "use --stages with a number, or leave --elastic out");
+        self.require(holds, &keys, broken, "use a number of --stages, or remove --elastic");
 
         let is_cut = parallel.stages > 1 && parallel.elastic.is_on();
         let holds = !is_cut || !self.merged.config.run.output_dir.as_os_str().is_empty();
-        let broken =
-            || "a stage that is lost with its process is read from the run's directory, which needs a name".into();
+        let broken = || "an elastic run with stages needs an output dir, from which lost stages are restored".into();
         let keys = ["parallel.stages", "parallel.elastic", "run.output_dir"];
-        self.require(holds, &keys, broken, "use --output-dir, or leave --elastic or --stages out");
+        self.require(holds, &keys, broken, "use --output-dir, or remove --elastic or --stages");
     }
 
     fn elastic(&mut self) {
@@ -179,31 +180,33 @@ impl Rules<'_> {
         let remedy = format!("use --world-size {size} or fewer processes with --elastic");
         self.require(most <= workers, &["parallel.elastic", "parallel.world_size"], broken, &remedy);
 
-        let broken = || format!("'{min}' processes must have an address to meet at");
+        let broken = || format!("'{min}' processes need a rendezvous address");
         let holds = min == 1 || !parallel.dist_url.is_empty();
         self.require(holds, &["parallel.elastic"], broken, "use --dist-url tcp://HOST:PORT");
 
-        let broken = || "processes that come and go have no rank of their own".into();
+        let broken = || "an elastic run assigns ranks itself".into();
         let holds = parallel.rank == 0 && parallel.nnodes == 0;
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.elastic"];
         self.require(
             holds,
             &keys,
             broken,
-            "leave --rank and --nnodes out; --elastic MIN:MAX says how many there may be",
+            "remove --rank and --nnodes; --elastic MIN:MAX limits the number of processes",
         );
 
-        let broken = || "elastic needs synchronised batch-norm: without it, statistics are lost with a process".into();
+        let broken =
+            || "elastic needs synchronised batch-norm, since the statistics of a lost process would be lost".into();
         let holds = parallel.sync_bn || world == 1;
-        self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or leave --elastic out");
+        self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or remove --elastic");
 
-        let broken = || "a lost process would take its part of a sharded optimizer with it".into();
+        let broken =
+            || "shard optimizer cannot be elastic: a lost process would lose its part of the optimizer state".into();
         let keys = ["parallel.shard_optimizer", "parallel.elastic"];
-        self.require(!parallel.shard_optimizer, &keys, broken, "leave --shard-optimizer or --elastic out");
+        self.require(!parallel.shard_optimizer, &keys, broken, "remove --shard-optimizer or --elastic");
 
         let requeues = self.merged.config.run.requeue;
-        let broken = || "requeue cannot go with an elastic run".into();
-        self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "leave --requeue or --elastic out");
+        let broken = || "requeue cannot be combined with elastic".into();
+        self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "remove --requeue or --elastic");
 
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
         let broken = || format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
@@ -213,11 +216,11 @@ impl Rules<'_> {
 
     fn roll_back(&mut self) {
         let config = &self.merged.config;
-        let broken = || "only an elastic run that compares its replicas and has a named directory can go back".into();
+        let broken = || "roll back needs an elastic run with an output dir that compares its replicas".into();
         let (is_elastic, is_named) = (config.parallel.elastic.is_on(), !config.run.output_dir.as_os_str().is_empty());
         let holds = !config.parallel.roll_back || (is_elastic && is_named && config.parallel.check_every > 0);
         let keys = ["parallel.roll_back", "parallel.elastic", "parallel.check_every", "run.output_dir"];
-        self.require(holds, &keys, broken, "use --elastic, --output-dir and --check-every, or leave --roll-back out");
+        self.require(holds, &keys, broken, "use --elastic, --output-dir and --check-every, or remove --roll-back");
     }
 
     fn engine(&mut self, processes: usize) {
@@ -226,24 +229,24 @@ impl Rules<'_> {
         let name = Value::try_from(parallel.dist_backend).map(|name| plain(&name)).unwrap_or_default();
         let (holds, rule, remedy) = match parallel.dist_backend {
             DistBackend::Auto => (true, "", ""),
-            DistBackend::Local => (processes == 1 && !meets, "must have one process", "leave it out"),
-            DistBackend::Gloo => (cfg!(feature = "gloo"), "must be in this build", "build with --features gloo"),
+            DistBackend::Local => (processes == 1 && !meets, "works in one process only", "remove --dist-backend"),
+            DistBackend::Gloo => (cfg!(feature = "gloo"), "is not in this build", "build with --features gloo"),
             DistBackend::Nccl if parallel.elastic.is_on() && !meets => {
-                (false, "must have several processes in an elastic run", "give --dist-url, or leave --dist-backend out")
+                (false, "needs several processes in an elastic run", "give --dist-url, or remove --dist-backend")
             }
             DistBackend::Nccl => {
                 let holds = processes == 1 && !meets || cfg!(feature = "gloo");
-                (holds, "must be in this build", "build with --features tch,gloo")
+                (holds, "is not in this build", "build with --features tch,gloo")
             }
         };
-        let broken = || format!("the dist backend {name} {rule}");
+        let broken = || format!("dist backend '{name}' {rule}");
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);
     }
 
     fn strategy(&mut self) {
         let parallel = &self.merged.config.parallel;
         let holds = parallel.strategy != StrategyKind::Single || parallel.world_size <= 1;
-        let broken = || format!("strategy single must have one replica, got a world size of '{}'", parallel.world_size);
+        let broken = || format!("strategy 'single' takes one replica, got a world size of '{}'", parallel.world_size);
         let keys = ["parallel.strategy", "parallel.world_size"];
         self.require(holds, &keys, broken, "use --strategy ddp or --world-size 1");
     }
@@ -251,25 +254,25 @@ impl Rules<'_> {
     fn optimizer(&mut self) {
         let optim = &self.merged.config.optim;
         let is_sgd = optim.optimizer == OptimizerKind::Sgd;
-        let broken = || "nesterov needs the optimizer sgd".into();
-        let remedy = "use --optimizer sgd or leave --nesterov out";
+        let broken = || "nesterov works with optimizer 'sgd' only".into();
+        let remedy = "use --optimizer sgd or remove --nesterov";
         self.require(!optim.nesterov || is_sgd, &["optim.nesterov", "optim.optimizer"], broken, remedy);
 
-        let broken = || "clip grad value cannot go with clip grad norm".into();
+        let broken = || "clip grad value cannot be combined with clip grad norm".into();
         let holds = optim.clip_grad_value == 0.0 || optim.clip_grad_norm == 0.0;
         let keys = ["optim.clip_grad_value", "optim.clip_grad_norm"];
-        self.require(holds, &keys, broken, "leave one of --clip-grad-value and --clip-grad-norm out");
+        self.require(holds, &keys, broken, "remove --clip-grad-value or --clip-grad-norm");
 
-        let broken = || format!("nesterov must have a momentum above 0, got '{}'", optim.momentum);
+        let broken = || format!("nesterov needs a momentum above 0, got '{}'", optim.momentum);
         let holds = !optim.nesterov || !is_sgd || optim.momentum != 0.0;
-        let remedy = "use --momentum 0.9 or leave --nesterov out";
+        let remedy = "use --momentum 0.9 or remove --nesterov";
         self.require(holds, &["optim.nesterov", "optim.momentum"], broken, remedy);
     }
 
     fn schedule(&mut self) {
         let (warmup, epochs) = (self.merged.config.schedule.warmup_epochs, self.merged.config.run.epochs);
         let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
-        let broken = || format!("warmup epochs must be at most the epochs '{epochs}', got '{warmup}'");
+        let broken = || format!("warmup epochs must be at most epochs '{epochs}', got '{warmup}'");
         let holds = one_cycle || !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
         let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
         self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
@@ -280,7 +283,7 @@ impl Rules<'_> {
         let keys = ["schedule.final_lr", "schedule.kind"];
         self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
 
-        let broken = || "warmup epochs cannot go with the schedule onecycle, which has a rise of its own".into();
+        let broken = || "warmup epochs cannot be combined with schedule 'onecycle', which has its own rise".into();
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
         let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");
         let holds = !one_cycle || unset;
@@ -294,55 +297,55 @@ impl Rules<'_> {
         let (parts, shards, parquet) = (&files[..3], &files[1..3], &files[2..3]);
         let skip = "use data.corrupt=refuse; train pack has --skip-corrupt";
         for (key, is_set, what, sources, remedy) in [
-            ("data.download", data.download, "download", cifar, "use --data cifar10 or leave --download out"),
+            ("data.download", data.download, "download", cifar, "use --data cifar10 or remove --download"),
             ("data.order", data.order != Order::Global, "order=window", shards, "use data.order=global"),
             ("data.exif", data.exif != Exif::Ignore, "exif", files, "use data.exif=ignore"),
             ("data.decode", data.decode != Decode::Whole, "decode", files, "use data.decode=whole"),
             ("data.corrupt", data.corrupt != Corrupt::Refuse, "corrupt=skip", parts, skip),
-            ("data.image_column", !data.image_column.is_empty(), "image column", parquet, "leave the column out"),
-            ("data.label_column", !data.label_column.is_empty(), "label column", parquet, "leave the column out"),
+            ("data.image_column", !data.image_column.is_empty(), "image column", parquet, "remove data.image_column"),
+            ("data.label_column", !data.label_column.is_empty(), "label column", parquet, "remove data.label_column"),
         ] {
-            let broken = || format!("{what} needs the data {}, got '{source}'", enumerate(sources, "or"));
+            let broken = || format!("{what} works with data {} only, got '{source}'", enumerate(sources, "or"));
             self.require(!is_set || sources.contains(&source.as_str()), &[key, "data.source"], broken, remedy);
         }
 
         let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
-        let broken = || "the data parquet must be in this build".into();
+        let broken = || "data 'parquet' is not in this build".into();
         self.require(holds, &["data.source"], broken, "build with --features parquet");
 
         let is_url = is_url(&data.dir) && !data.dir.starts_with("file:");
         let holds = !is_url || data.source == Source::Webdataset;
-        let broken = || format!("an object store can hold the data webdataset, not '{source}'");
+        let broken = || format!("an object store can hold data 'webdataset' only, got '{source}'");
         let remedy = "use --data webdataset, or a directory as --data-dir";
         self.require(holds, &["data.dir", "data.source"], broken, remedy);
 
-        let broken = || "object stores must be in this build".into();
+        let broken = || "object stores are not in this build".into();
         self.require(!is_url || cfg!(feature = "remote"), &["data.dir"], broken, "build with --features remote");
 
         let holds = is_url || data.cache_dir.as_os_str().is_empty();
-        let broken = || format!("a cache dir is for images in an object store, not in '{}'", shown(&data.dir));
-        let remedy = "leave data.cache_dir out, or give a URL as --data-dir";
+        let broken = || format!("cache dir is only for images in an object store, got '{}'", shown(&data.dir));
+        let remedy = "remove data.cache_dir, or give a URL as --data-dir";
         self.require(holds, &["data.cache_dir", "data.dir"], broken, remedy);
 
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
         let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
         self.require(holds, &["data.center_crop"], broken, "0.875 is usual for photographs");
 
-        let broken = || "num classes must be 0 (as many as the data has) or at least 2, got '1'".into();
+        let broken = || "num classes must be 0 (one per class of the data) or at least 2, got '1'".into();
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
     }
 
     /// The suffix of `checkpoint.path` selects the format.
     fn copy(&mut self) {
         let url = &self.merged.config.checkpoint.url;
-        let broken = || format!("the copies of checkpoints must have a URL, got '{}'", shown(url));
+        let broken = || format!("checkpoint url must be a URL, got '{}'", shown(url));
         let remedy = "give --checkpoint-url file:///directory, https://host/path or s3://bucket/path";
         self.require(url.as_os_str().is_empty() || is_url(url), &["checkpoint.url"], broken, remedy);
 
         let path = &self.merged.config.checkpoint.path;
-        let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, shown(path));
+        let broken = || format!("checkpoint must end in {}, got '{}'", Format::SUFFIXES, shown(path));
         let holds = path.as_os_str().is_empty() || Format::of(path).is_some();
-        let remedy = "give another --checkpoint, such as best.pth";
+        let remedy = "give another --checkpoint, as in best.pth";
         self.require(holds, &["checkpoint.path"], broken, remedy);
     }
 }
@@ -358,8 +361,8 @@ pub(crate) fn ambiguous_batch(merged: &Merged) -> Option<String> {
         (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
     (world > 1).then(|| {
         format!(
-            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} if it is the batch of one \
-             replica, or {part} if it is the batch of all together"
+            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} for a batch per replica, or \
+             {part} for a global batch"
         )
     })
 }

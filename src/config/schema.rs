@@ -85,7 +85,7 @@ impl Schema {
             Value::Integer(_) => format!("a whole number, {}", range::of(key).unwrap_or(Range::AtLeast(0.0))),
             Value::Float(_) => range::of(key).map_or("a number".into(), |range| format!("a number, {range}")),
             Value::Boolean(_) => "true or false".into(),
-            Value::Array(_) => "a list of whole numbers, such as 0,1".into(),
+            Value::Array(_) => "a list of whole numbers, as in 0,1".into(),
             _ if !choices.is_empty() => format!("one of {}", enumerate(&choices, "or")),
             _ if value.is_str() => answer,
             _ => self.refusal(key, &NONSENSE.into()).unwrap_or("text in quotes".into()),

@@ -33,13 +33,13 @@ pub fn for_key(key: &str, schema: &Schema) -> String {
 pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
     match (key, plain(value).as_str()) {
         ("parallel.backend", engine @ ("gloo" | "nccl")) => {
-            return format!("what carries numbers between processes is --dist-backend {engine}");
+            return format!("for communication between processes use --dist-backend {engine}");
         }
         ("parallel.strategy", mirrored) if mirrored.to_lowercase().contains("mirrored") => {
-            return "replicas that mirror each other are --strategy ddp".into();
+            return "for mirrored replicas use --strategy ddp".into();
         }
         ("parallel.nnodes", limits) if limits.contains(':') => {
-            return format!("processes that come and go are --elastic {limits}");
+            return format!("for an elastic run use --elastic {limits}");
         }
         _ => {}
     }
@@ -66,7 +66,7 @@ pub fn example(key: &str, schema: &Schema) -> String {
         value => plain(value),
     });
     match default.unwrap_or_default() {
-        empty if empty.is_empty() => "leave it out for the default".into(),
+        empty if empty.is_empty() => "remove it for the default".into(),
         default => format!("the default is {}", flag::setting(key, &default)),
     }
 }
@@ -136,7 +136,7 @@ pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema)
             format!("did you mean '{key}={text}' or '{}'?", flag::setting(&key, text))
         }
         (_, Some(key)) => format!("did you mean '{key}={text}'?"),
-        (None, None) => "keys read like optim.learning_rate=0.1; 'train config' prints every key".into(),
+        (None, None) => "keys look like optim.learning_rate=0.1; 'train config' prints every key".into(),
     }
 }
 

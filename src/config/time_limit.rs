@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serializer};
 
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
-const RULE: &str = "a time such as 90s, 45m, 2h30m or 1d, or empty for no limit";
+const RULE: &str = "a time, as in 90s, 45m, 2h30m or 1d, or empty for no limit";
 
 /// Parses a duration such as `2h30m`; each of the units d, h, m and s at most once and in this order.
 ///

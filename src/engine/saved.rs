@@ -18,7 +18,7 @@ use crate::parallel::{
 };
 use crate::state::{Metadata, StateDict, from_safetensors};
 
-/// The description of a run in its checkpoints, beside the position.
+/// The description of a run in its checkpoints, except the position.
 pub struct Identity {
     pub seed: u64,
     pub world_size: usize,
@@ -26,7 +26,7 @@ pub struct Identity {
     pub elapsed_seconds: f64,
 }
 
-/// The files of `state`; `metadata` goes into those of weights.
+/// The files of `state`; `metadata` goes into the files of weights.
 pub fn snapshot(state: TrainingState, identity: Identity, metadata: &[(String, String)]) -> Snapshot {
     let TrainingState { position, weights, optimizer, average, score, .. } = state;
     let run = run_state(&position, identity).to_json();
@@ -107,7 +107,7 @@ pub fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     let bytes = file(checkpoint, name)?;
     if bytes.len() as u64 > TEXT {
         let path = checkpoint.path.join(name);
-        let rule = "which Kiln never writes; resume from another checkpoint";
+        let rule = "which Kiln never writes; use another checkpoint";
         return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", shown(&path), bytes.len())));
     }
     Ok(bytes)
@@ -115,7 +115,10 @@ pub fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
 
 pub fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     checkpoint.files.get(name).map(Vec::as_slice).ok_or_else(|| {
-        Error::Checkpoint(format!("the checkpoint '{}' has no '{name}'; resume from another", shown(&checkpoint.path)))
+        Error::Checkpoint(format!(
+            "the checkpoint '{}' has no '{name}'; use another checkpoint",
+            shown(&checkpoint.path)
+        ))
     })
 }
 
@@ -161,7 +164,7 @@ impl Checkpoints {
         let (seed, world) = (self.plan.seed, self.plan.world.size);
         if (run.seed, run.world_size) != (seed, world) {
             return Err(Error::Checkpoint(format!(
-                "'{}' was written by {} replicas with seed {}, and the plan has {world} and {seed}",
+                "'{}' was written by {} replicas with seed {}, but this run has {world} and {seed}",
                 shown(&checkpoint.path),
                 run.world_size,
                 run.seed

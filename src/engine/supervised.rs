@@ -18,7 +18,7 @@ pub fn train<B: HostBackend, T: Task<B>>(model: T::Model, strategy: DataParallel
     let (learner, strategy) = (strategy.learner(model), Arc::new(strategy));
     let [train, validation] =
         [strategy.plan.sampler.len(), strategy.plan.validation_samples].map(|items| Arc::new(LoaderHandle { items }));
-    // The directory is that of its own logs and checkpoints, which are off.
+    // The directory is for Burn's own logs and checkpoints, which are off.
     let training = SupervisedTraining::new("", train, validation)
         .num_epochs(strategy.plan.epochs)
         .with_application_logger(None)

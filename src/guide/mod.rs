@@ -2,17 +2,17 @@
 //!
 //! 1. [Getting started](getting_started): install, train, look at the result
 //! 2. [Concepts](concepts): world, replica, device, generation, precision
-//! 3. [Configuration](configuration): flags, keys, files, and which one wins
-//! 4. [Data](data): CIFAR, folders of images, augmentation
+//! 3. [Configuration](configuration): flags, keys, files, and their precedence
+//! 4. [Data](data): sources of images, decoding, augmentation
 //! 5. [Recipes](recipes): commands for common tasks
-//! 6. [Weights](weights): pretrained networks in, trained ones out
+//! 6. [Weights](weights): import and export
 //! 7. [Many machines](many_machines): by hand, launchers, SLURM, MPI, containers
 //! 8. [Elastic runs](elastic): processes that come and go
-//! 9. [Reliability and security](reliability): what survives, what is promised, what is trusted
+//! 9. [Reliability and security](reliability): guarantees, checkpoints, security
 //! 10. [Measurements](measurements): speed, scaling, accuracy, memory
-//! 11. [Coming from](coming_from): the words of PyTorch, Lightning, Hydra, timm and TensorFlow
-//! 12. [Troubleshooting](troubleshooting): symptoms and what to look at
-//! 13. [Platforms and versions](platforms): what was built, tested and tried
+//! 11. [Coming from](coming_from): options of PyTorch, Lightning, Hydra, timm and TensorFlow, and a comparison
+//! 12. [Troubleshooting](troubleshooting): symptoms and remedies
+//! 13. [Platforms and versions](platforms): what is tested, and compatibility
 //! 14. [Architecture](architecture): how a step works and why its bits are equal
 //! 15. [Contributing](contributing): the rules, and what a change must prove
 //! 16. [Changelog](changelog)

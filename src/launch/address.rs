@@ -55,11 +55,11 @@ pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> 
     }
 }
 
-/// The secret of a job whose rendezvous is at `places`: the given one, or on loopback addresses this user's own. With
+/// The secret of a job with its rendezvous at `places`: the given one, or on loopback addresses this user's own. With
 /// `--insecure` there is none, and any process that reaches the rendezvous can join.
 pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Secret> {
     let given = given_secret(parallel)?.or(parallel.insecure.then(Secret::none));
-    // Of several addresses, those of this machine alone are refused in any case.
+    // Loopback addresses among several are always refused.
     let is_local = (given.is_none() || places.len() > 1) && are_local(places)?;
     match given {
         Some(secret) => return Ok(secret),
@@ -67,8 +67,8 @@ pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Resul
         None => {}
     }
     Err(Error::usage(format!(
-        "processes that meet on a network must share a secret, got none for '{}'; draw one with 'train secret FILE' and \
-         give it to all of them with --job-secret-file (or {SECRET}), or run without a secret by --insecure",
+        "processes on a network must share a secret, got none for '{}'; write one with 'train secret FILE' and give it \
+         to all of them with --job-secret-file (or {SECRET}), or run without a secret with --insecure",
         parallel.dist_url
     )))
 }
@@ -88,8 +88,8 @@ fn are_local(places: &[(&str, u16)]) -> Result<bool> {
         0 => Ok(false),
         local if local == places.len() => Ok(true),
         _ => Err(Error::usage(
-            "--dist-url names addresses of a network and of one machine alone, such as 127.0.0.1; use those that lead all \
-             machines to the same one",
+            "--dist-url mixes network addresses and loopback addresses, as in 127.0.0.1; use addresses that reach the \
+             same machine from everywhere",
         )),
     }
 }
@@ -118,11 +118,11 @@ pub(super) fn check_interface(parallel: &ParallelConfig) -> Result<()> {
     }
     let known = known.join(", ");
     Err(Error::usage(format!(
-        "there is no network interface '{wanted}', this machine has {known}; use one of them with --dist-interface"
+        "there is no network interface '{wanted}', this machine has {known}; use one of these with --dist-interface"
     )))
 }
 
-/// The network interface for collectives: the given one, or that of the first route to the rendezvous.
+/// The network interface for collectives: the given one, or the interface of the first route to the rendezvous.
 pub(super) fn interface(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Interface> {
     if !parallel.dist_interface.is_empty() {
         return Ok(Interface::Named(parallel.dist_interface.clone()));
@@ -141,7 +141,7 @@ fn route(host: &str, port: u16) -> Result<Interface> {
         socket.local_addr()
     });
     let local = local.map_err(|reason| {
-        Error::usage(format!("no route to '{host}:{port}': {reason}; correct --dist-url, or name --dist-interface"))
+        Error::usage(format!("no route to '{host}:{port}': {reason}; correct --dist-url, or give --dist-interface"))
     })?;
     Ok(Interface::At(local.ip().to_string()))
 }

@@ -67,7 +67,7 @@ impl Connector {
         }
         if self.member.is_left_out(attempt) {
             tracing::warn!(
-                "the run goes on without this process, which stays in reserve and will be tried again: {why}"
+                "the run continues without this process, which stays in reserve and will be tried again: {why}"
             );
         }
     }
@@ -76,7 +76,7 @@ impl Connector {
     fn keep(&self, attempt: Attempt, gloo: Gloo) -> Result<(), Symptom> {
         let mut prepared = self.prepared.lock();
         if !self.member.expects(attempt) {
-            return Err(Symptom("it was connected too late".into()));
+            return Err(Symptom("it connected too late".into()));
         }
         *prepared = Some((attempt, gloo));
         Ok(())
@@ -87,7 +87,7 @@ impl Connector {
         placement: &Placement,
         is_wanted: impl Fn() -> bool + Send + 'static,
     ) -> Result<Gloo, Symptom> {
-        let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
+        let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no replica".into()))?;
         let store = Box::new(self.store(placement, "", is_wanted));
         Gloo::connect(rank, placement.blocks.len(), &self.interface, store, CONNECT)
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// The membership of this process in an elastic run, from one generation to the next.
 pub trait ElasticMembership: Send + Sync {
     /// Waits for the next generation with a part for this process. `holds` is the version of its state, `devices` are
-    /// those it can still use, `failure` says why it left the last generation on its own.
+    /// the devices that it can still use, `failure` says why it left the last generation on its own.
     ///
     /// Calls `keep` to save the state if too few members are left and this process comes first among them, or if it
     /// leaves and cannot know whether others continue.
@@ -23,7 +23,8 @@ pub trait ElasticMembership: Send + Sync {
         keep: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Next<ActiveGeneration>>;
 
-    /// On rank 0, announces that the run is complete; on other ranks, waits for that. False if the generation ends before.
+    /// On rank 0, announces that the run is complete; on other ranks, waits for that. False if the generation ends
+    /// before.
     fn complete(&self) -> Result<bool>;
 
     /// Waits until it is known whether this process still belongs to its generation.
@@ -62,7 +63,7 @@ pub(super) struct SingleProcess {
 }
 
 impl SingleProcess {
-    /// With so many replicas, each in so many stages.
+    /// With `workers`: the number of replicas, and the stages of each.
     pub(super) fn new(workers: [usize; 2]) -> Self {
         Self { workers, last: Mutex::new(0) }
     }

@@ -85,7 +85,7 @@ impl ElasticMember {
     /// Begins the generation of `view`: the world of this process, and connections to the others.
     fn enter(&self, view: &MembershipView, devices: &[usize]) -> std::result::Result<ActiveGeneration, Symptom> {
         let placement = view.placement();
-        let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
+        let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no replica".into()))?;
         let blocks = placement.blocks.iter().map(|block| block.replicas.clone()).collect();
         let used = placement.blocks[rank].devices.clamp(1, devices.len());
         let world = World::placed(self.stages, rank, blocks, devices[..used].to_vec());
@@ -99,7 +99,7 @@ impl ElasticMember {
     }
 
     fn connect(&self, world: &World, placement: &Placement) -> std::result::Result<Processes, Symptom> {
-        self.member.doing("connection of the processes");
+        self.member.doing("connecting the processes");
         let gloo: Arc<dyn Engine> = Arc::new(self.connector.connect(placement)?);
         let stages = self.connector.stages(placement, world)?;
         let is_over = close_when_over(&self.member, gloo.clone(), &stages);

@@ -51,7 +51,7 @@ impl FixedMember {
         let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
         let (place, seconds) = (address.clone(), limit.as_secs());
         let met = address::warn_if_slow(move || {
-            format!("waiting at the rendezvous '{place}' for all processes to come, at most {seconds} s")
+            format!("waiting at the rendezvous '{place}' for all processes, at most {seconds} s")
         });
         let member = Arc::new(Client::join(&address, &terms, own, limit, Box::new(|| ()))?);
         drop(met);
@@ -59,15 +59,15 @@ impl FixedMember {
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
         if parallel.plans_stages() && all > size && !all.is_multiple_of(size) {
             return Err(Error::usage(format!(
-                "--stages auto gives every replica of several processes equally many devices, got '{all}' devices for a \
-                 world size of '{size}'; use another --world-size, or say --stages {}",
+                "with several processes, --stages auto needs the same number of devices for every replica, got '{all}' \
+                 devices for a world size of '{size}'; use another --world-size, or give --stages {}",
                 all.div_ceil(size)
             )));
         }
         if all > size * parallel.stages_on(all) {
             let refusal = format!(
-                "every device must have a replica, got '{all}' devices on {} processes for {}; use --world-size {} or fewer \
-                 --gpu-ids",
+                "every device must have a replica, got '{all}' devices on {} processes for {}; use --world-size {} or \
+                 fewer --gpu-ids",
                 devices.len(),
                 parallel.capacity(),
                 all.div_ceil(parallel.stages_on(all))
@@ -110,8 +110,8 @@ impl FixedMembership for FixedMember {
         other.map_or(Ok(()), |rank| {
             let [first, other] = [0, rank].map(|rank| &values[rank]);
             Err(Error::Data(format!(
-                "processes must have the same {what}, got '{first}' on rank 0 and '{other}' on rank {rank}; start all of \
-                 them from the same build, command and data"
+                "processes must have the same {what}, got '{first}' on rank 0 and '{other}' on rank {rank}; start all \
+                 of them from the same build, command and data"
             )))
         })
     }
@@ -124,7 +124,7 @@ impl FixedMembership for FixedMember {
     }
 
     fn connect(&self, world: &World, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {
-        self.member.doing("connection of the processes");
+        self.member.doing("connecting the processes");
         // Connecting has short limits, to detect an unreachable host, so it begins when all processes are ready.
         self.member.set(&self.own_key("ready"), &[]).map_err(lost)?;
         self.member.get(&self.all_keys("ready"), self.timeout * PATIENCE).map_err(lost)?;
@@ -182,8 +182,8 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
 }
 
 /// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given; calls
-/// `listening` with its address if the run is elastic. Processes of several machines meet at rank 0, those of a
-/// rendezvous with several addresses there.
+/// `listening` with its address if the run is elastic. Processes of several machines meet at rank 0, or at the
+/// addresses of a rendezvous with several.
 pub(super) fn launch(
     processes: usize,
     machines: &Machines,

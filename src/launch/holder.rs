@@ -27,11 +27,11 @@ const BIND_RETRY: Duration = Duration::from_millis(2);
 
 pub(super) type HeldService = Arc<Mutex<Option<Service>>>;
 
-/// The terms of an elastic run whose processes share `secret`.
+/// The terms of an elastic run; its processes share `secret`.
 pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
     let addresses = parallel.rendezvous().filter(|all| all.len() > 1).unwrap_or_default();
-    // Leases end with those of a leader, so they need more heartbeats.
+    // Leases end with the leases of a leader, so they need more heartbeats.
     let beat = if addresses.is_empty() { beat } else { beat.min(election::lease(timeout) / 4) };
     Terms { timeout, beat, addresses: address::texts(&addresses), ..address::terms(parallel, 0, secret) }
 }
@@ -79,7 +79,7 @@ pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Res
     let address = address::texts(&places).join(",");
     let terms = terms(parallel, address::secret(parallel, &places)?);
     let view = query(&address, &terms, &purpose)?;
-    let view = view.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
+    let view = view.ok_or_else(|| Error::PeerLost(format!("no process has come to the rendezvous '{address}' yet")))?;
     let phase = match view.phase {
         Phase::Waiting => "waiting for more processes",
         Phase::Running => "running",
@@ -100,7 +100,7 @@ pub(super) fn hold_alone(
     let places = address::hosts_and_ports(parallel)?;
     if places.iter().all(|(_, port)| *port != bind.port()) {
         return Err(Error::usage(format!(
-            "--bind must listen at an address of --dist-url, and none has the port '{}'; give another --bind",
+            "--bind must be an address of --dist-url, but none has the port '{}'; give another --bind",
             bind.port()
         )));
     }
@@ -150,7 +150,7 @@ fn listen(bind: SocketAddr, terms: &Terms) -> Result<TcpListener> {
 
 /// Asks the process that holds the rendezvous at `bind` to release it.
 fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
-    let mut answer = Err(Error::PeerLost("nobody holds it".into()));
+    let mut answer = Err(Error::PeerLost("no process holds it".into()));
     for host in listening(bind.port()) {
         let is_in_the_way = host == bind.ip() || host.is_unspecified() || bind.ip().is_unspecified();
         if is_in_the_way && matches!(answer, Err(Error::PeerLost(_))) {

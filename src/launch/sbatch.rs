@@ -86,7 +86,7 @@ fn quoted(word: &str) -> String {
 /// [`Error::Usage`] if there is no `sbatch`, or if it refuses the script.
 pub fn submit(script: &str) -> Result<String> {
     let missing =
-        |reason| Error::usage(format!("cannot start 'sbatch': {reason}; leave --submit out to print the script"));
+        |reason| Error::usage(format!("cannot start 'sbatch': {reason}; remove --submit to print the script"));
     let mut sbatch = Command::new("sbatch")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -102,5 +102,8 @@ pub fn submit(script: &str) -> Result<String> {
     if output.status.success() {
         return Ok(said(&output.stdout));
     }
-    Err(Error::usage(format!("sbatch refuses the job: {}; --sbatch adds what it wants", said(&output.stderr))))
+    Err(Error::usage(format!(
+        "sbatch refuses the job: {}; add the missing directive with --sbatch NAME=VALUE",
+        said(&output.stderr)
+    )))
 }

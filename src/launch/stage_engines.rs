@@ -11,7 +11,7 @@ use kiln_membership::rendezvous::Client;
 
 use super::engine_store::EngineStore;
 
-/// An engine for each stage of `world` that several processes host, this one among them; none where models are not cut.
+/// An engine for each stage of `world` that several processes host, this one among them; none without stages.
 /// `store` gives the store for keys with a prefix, `connect` limits a connection between two processes.
 pub(super) fn stage_engines(
     world: &World,
@@ -29,8 +29,8 @@ pub(super) fn stage_engines(
     (0..count).map(connected).collect()
 }
 
-/// Ends every wait in `all`, which connects all processes, and in `stages` once the generation of `member`, or its fixed job,
-/// is over; returns whether that has happened.
+/// Ends every wait in `all`, which connects all processes, and in `stages` once the generation of `member`, or its
+/// fixed job, is over; returns whether that has happened.
 pub(super) fn close_when_over(
     member: &Client,
     all: Arc<dyn Engine>,

@@ -3,7 +3,7 @@
 //! Four guarantees: Ctrl-C on the terminal reaches a child only through the launcher (each leads its own process
 //! group); a killed launcher kills its children (the parent-death signal); the processes that a child started end with
 //! it; and no signal goes to a reused process id (a child is signalled only until it is waited for). `exit_policy.rs`
-//! decides when a signal is due.
+//! decides when to send a signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -55,8 +55,8 @@ impl Children {
         Ok(())
     }
 
-    /// Starts two threads per process that forward its output. Returns those of standard error in rank order; they end
-    /// after the others, with the line that most likely says why the process failed.
+    /// Starts two threads per process that forward its output. Returns the threads of standard error in rank order;
+    /// they end after the others, with the line that most likely says why the process failed.
     pub(super) fn pass_on(
         &mut self,
         first: usize,
@@ -90,8 +90,8 @@ impl Children {
         self.children.iter().flatten().for_each(|child| signal_group(child, signal));
     }
 
-    /// Waits for the process of `rank`, which has ended, and kills what it has started: an orphan would keep the output
-    /// open, for whose end the launcher waits.
+    /// Waits for the process of `rank`, which has ended, and kills the processes that it started: an orphan would keep
+    /// the output open, and the launcher waits for the end of the output.
     pub(super) fn reap(&mut self, rank: usize) -> Ending {
         let status = self.children[rank].take().and_then(|mut child| {
             signal_group(&child, SIGKILL);
@@ -147,6 +147,6 @@ fn die_with_parent(command: &mut Command) {
             _ => Err(io::Error::last_os_error()),
         }
     };
-    // SAFETY: `ask` allocates nothing and takes no lock, as is due between fork and exec.
+    // SAFETY: `ask` allocates nothing and takes no lock, as required between fork and exec.
     unsafe { command.pre_exec(ask) };
 }

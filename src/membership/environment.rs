@@ -198,7 +198,7 @@ impl Reader<'_> {
             return Some((rank, size));
         }
         let (Sourced { value: rank, source: name }, Sourced { value: size, source }) = (rank, size);
-        self.complain(format!("{name} is '{rank}', but must be below {source}, which is '{size}'; ranks count from 0"));
+        self.complain(format!("{name} is '{rank}', but must be below {source} '{size}'; ranks count from 0"));
         None
     }
 
@@ -214,8 +214,8 @@ impl Reader<'_> {
         Some(Job { id, port })
     }
 
-    /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`, whose address is that of mpirun, not
-    /// of rank 0.
+    /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`. The address is of mpirun, not of
+    /// rank 0.
     fn mpirun_number(&self) -> Option<Sourced<String>> {
         let uri = self.text("OMPI_MCA_orte_hnp_uri")?;
         let (number, _) = uri.value.split_once('.')?;
@@ -226,7 +226,8 @@ impl Reader<'_> {
         let job = self.number("SLURM_JOB_ID");
         let step = self.number("SLURM_STEP_ID")?.value as u64;
         let Sourced { value: job, source } = job?;
-        // The factor keeps the ports of a job's steps apart from those of the next jobs; a prime reaches every port.
+        // The factor keeps the ports of a job's steps apart from the ports of the next jobs; a prime reaches every
+        // port.
         let port = FIRST_PORT + (job as u64).wrapping_add(step.wrapping_mul(7_919)) % PORTS;
         Some(Job { id: Sourced { value: format!("{job}.{step}"), source }, port })
     }
@@ -326,7 +327,7 @@ impl Reader<'_> {
     }
 }
 
-/// The FNV-1a hash: unlike that of `std`, it is the same on every host and in every version.
+/// The FNV-1a hash: unlike the hash of `std`, it is the same on every host and in every version.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -33,8 +33,8 @@ pub struct ExitPolicy {
 
 impl ExitPolicy {
     /// After a failure the others have `grace` to end by themselves, then they get SIGTERM, and after another `grace`
-    /// SIGKILL. Without `grace`, as for an elastic run, a process may end without the others, and the launch succeeds if
-    /// one process does.
+    /// SIGKILL. Without `grace`, as for an elastic run, a process may end without the others, and the launch succeeds
+    /// if one process does.
     pub fn new(grace: Option<Duration>) -> Self {
         Self { grace, forwarded: Vec::new(), failure: None, code: 0, has_success: false, next: None }
     }
@@ -76,7 +76,7 @@ impl ExitPolicy {
         self.next.is_some_and(|(_, signal)| signal == SIGTERM)
     }
 
-    /// The time until the next signal is due, if there is one.
+    /// The time until the next signal, if there is one.
     pub fn time_left(&self, now: Instant) -> Option<Duration> {
         self.next.map(|(time, _)| time.saturating_duration_since(now))
     }

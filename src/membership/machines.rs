@@ -1,4 +1,4 @@
-//! The machines of a job whose processes `train launch` starts on each of them, as torchrun counts them.
+//! The machines of a job, numbered as in torchrun. `train launch` starts the processes on each of them.
 
 use kiln_system::{Error, Result};
 
@@ -29,8 +29,8 @@ impl Machines {
             (1, _) => Ok(Self { count, number, meeting: None }),
             (_, Some(host)) => Ok(Self { count, number, meeting: Some((host, port)) }),
             (_, None) => Err(Error::usage(format!(
-                "'{count}' machines must have an address to meet at; use --master-addr HOST with the address of the \
-                 machine of --node-rank 0"
+                "'{count}' machines need a rendezvous address; use --master-addr HOST with the address of the machine \
+                 with --node-rank 0"
             ))),
         }
     }

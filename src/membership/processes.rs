@@ -1,7 +1,7 @@
 //! `train launch`: several processes of this program on this machine, as one command.
 //!
 //! A launch behaves like one program: one Ctrl-C reaches every process once, one failure ends all, the first error is
-//! the last line, and no process stays behind, even if the launcher is killed. `exit_policy.rs` decides when the others
+//! the last line, and no process is left, even if the launcher is killed. `exit_policy.rs` decides when the others
 //! must end, `children.rs` starts and signals processes, `output.rs` forwards their lines. The caller adds the
 //! variables by which the processes find the rendezvous.
 
@@ -30,14 +30,14 @@ use kiln_system::{Error, Result};
 pub const GRACE: Duration = Duration::from_millis(2500);
 
 /// Starts this program `processes` times with `arguments` and waits for all of them. The environment of each is this
-/// process's, `variables` and those by which `machines` number it.
+/// process's, `variables`, and the ranks from `machines`.
 ///
-/// Returns the exit code: 0 if all ended with 0, else that of the process that failed first (128 + signal if a signal
-/// killed it), or the code with which all ended after a forwarded signal. Call it on a thread that lives as long as
-/// the process: the kernel kills the processes when the thread that started them ends.
+/// Returns the exit code: 0 if all ended with 0, else the code of the process that failed first (128 + signal if a
+/// signal killed it), or the code with which all ended after a forwarded signal. Call it on a thread that lives as long
+/// as the process: the kernel kills the processes when the thread that started them ends.
 ///
 /// # Errors
-/// [`Error::Usage`] for no processes at all, [`Error::Io`] when one cannot be started (the others are killed).
+/// [`Error::Usage`] for no processes, [`Error::Io`] when one cannot be started (the others are killed).
 pub fn launch(
     processes: usize,
     machines: &Machines,
@@ -54,7 +54,7 @@ pub fn launch(
 pub struct Launch<'a> {
     pub program: &'a Path,
     pub arguments: &'a [OsString],
-    /// Environment variables beside those of this process and the ranks.
+    /// Additional environment variables, besides this process's and the ranks.
     pub variables: &'a [(String, String)],
     pub processes: usize,
     pub machines: &'a Machines,
@@ -99,7 +99,7 @@ impl Launch<'_> {
     }
 }
 
-/// Starts processes made by [`command`], whose ranks begin at `first`, and supervises them until the last one has
+/// Starts processes made by [`command`], with ranks from `first`, and supervises them until the last one has
 /// ended. Returns the final state, and for each process the line that most likely says why it failed.
 pub fn supervise(
     commands: Vec<Command>,

@@ -39,7 +39,7 @@ fn names(list: &str) -> Result<Vec<&str>, String> {
     if names.contains(&"") { Err("it holds an empty name".into()) } else { Ok(names) }
 }
 
-/// Expands one name, whose brackets are known to match: text and brackets alternate.
+/// Expands one name with matching brackets: text and brackets alternate.
 fn expand(name: &str) -> Result<Vec<String>, String> {
     let mut hosts = vec![String::new()];
     for (index, piece) in name.split(['[', ']']).enumerate() {

@@ -1,4 +1,4 @@
-//! `TF_CONFIG`, by which TensorFlow's strategies for several workers know the cluster and their place in it.
+//! `TF_CONFIG`, which tells TensorFlow's multi-worker strategies the cluster and their place in it.
 //!
 //! Ranks count the chief first, if there is one, then the workers. Rank 0 holds the rendezvous at its own address.
 //! Parameter servers and evaluators have no counterpart here.
@@ -35,8 +35,8 @@ pub(super) struct ClusterPosition {
 pub(super) fn read(text: &str) -> Result<ClusterPosition, String> {
     let TfConfig { cluster, task } = serde_json::from_str(text).map_err(|error| {
         format!(
-            "{NAME} is not a cluster and a task: {error}; it reads like \
-             {{\"cluster\": {{\"worker\": [\"host:port\"]}}, \"task\": {{\"type\": \"worker\", \"index\": 0}}}}"
+            "{NAME} is not a cluster and a task: {error}; it looks like {{\"cluster\": {{\"worker\": \
+             [\"host:port\"]}}, \"task\": {{\"type\": \"worker\", \"index\": 0}}}}"
         )
     })?;
     let other = cluster.keys().chain([&task.kind]).find(|kind| !TRAINING.contains(&kind.as_str()));

@@ -34,7 +34,7 @@ impl Bar {
         Self { screen, training, validation: None, goal, pace, columns: || usize::MAX }
     }
 
-    /// Prints a line above the bars. Errors are ignored: training goes on without a terminal.
+    /// Prints a line above the bars. Errors are ignored: training continues without a terminal.
     fn print(&self, text: &str) {
         drop(self.screen.println(text));
     }

@@ -1,7 +1,7 @@
-//! A hash chain through the lines of `metrics.jsonl`: each line ends with a digest of itself and of the digest before, so
-//! that a line that was changed, added or removed later no longer fits those around it.
+//! A hash chain through the lines of `metrics.jsonl`: each line ends with a digest of itself and of the previous
+//! digest, so that a line that was changed, added or removed later no longer fits its neighbours.
 //!
-//! This finds accidents and careless edits. Whoever computes all later digests anew is found by repeating the steps only.
+//! This finds accidents and careless edits. If all later digests were recomputed, only repeating the steps reveals it.
 
 use sha2::{Digest, Sha256};
 
@@ -24,7 +24,7 @@ impl Chain {
         format!("{content}{KEY}{}\"}}", self.0)
     }
 
-    /// Goes on behind a line; one without a digest begins a new chain.
+    /// Continues after a line; a line without a digest begins a new chain.
     pub(super) fn skip(&mut self, line: &str) {
         self.0 = split(line).map_or(String::new(), |(_, digest)| digest.into());
     }

@@ -1,6 +1,6 @@
 //! Plain lines for a terminal, a log file or a pipe: no colours, no cursor movement.
 //!
-//! One line per interval of steps and one per epoch. If the reader closes the pipe (`train | head`), training goes on
+//! One line per interval of steps and one per epoch. If the reader closes the pipe (`train | head`), training continues
 //! without output.
 
 use std::io::Write;

@@ -36,7 +36,7 @@ impl Dashboard {
 
     /// The panel; starts the dashboard if it is not shown yet.
     fn panel(&mut self) -> MutexGuard<'_, Panel> {
-        // If the terminal cannot be switched, training goes on without a dashboard.
+        // If the terminal cannot be switched, training continues without a dashboard.
         if !std::mem::replace(&mut self.is_shown, true) && screen::enter().is_ok() {
             let panel = self.panel.clone();
             drop(thread::Builder::new().name("dashboard".into()).spawn(move || draw(&panel)));

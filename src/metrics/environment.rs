@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// This machine and this program as names and readable values; unknown values are left out.
+/// This machine and this program as names and readable values, without unknown values.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     let kinds = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::everything());
     let system = System::new_with_specifics(kinds);

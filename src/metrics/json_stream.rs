@@ -1,5 +1,5 @@
-//! The lines of `metrics.jsonl` on a stream, for a program that watches the run (`--progress json`), which ends with one of
-//! kind `end`. If the program closes its end, training goes on without output.
+//! The lines of `metrics.jsonl` on a stream, for a program that watches the run (`--progress json`), which ends with
+//! one of kind `end`. If the program closes its end, training continues without output.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! `metrics.jsonl`: every record as one line of JSON, for programs that follow or plot a run. The lines form a hash chain.
+//! `metrics.jsonl`: every record as one line of JSON, for programs that follow or plot a run. The lines form a hash
+//! chain.
 
 use std::path::Path;
 
@@ -38,8 +39,8 @@ pub(super) fn json(record: &Record) -> String {
     serde_json::to_string(record).expect("plain numbers have a JSON form")
 }
 
-/// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before, with the chain behind
-/// them. Lines behind one that is dropped are linked anew.
+/// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before; sets the chain to
+/// the last of them. Lines after a dropped one are linked again.
 fn up_to(text: &[u8], after_step: usize, epoch_end: usize, chain: &mut Chain) -> Vec<u8> {
     let (mut kept, mut is_whole) = (String::new(), true);
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

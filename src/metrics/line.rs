@@ -12,8 +12,8 @@ pub struct Goal {
     pub steps: usize,
 }
 
-/// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`; less
-/// if it has more than `columns`.
+/// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`;
+/// less if it has more than `columns`.
 ///
 /// `eta` is in seconds; `None` is shown as `?`.
 pub(crate) fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>, columns: usize) -> String {
@@ -39,8 +39,8 @@ fn step_parts(record: &StepRecord, eta: Option<f64>) -> Vec<Field> {
     ]
 }
 
-/// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`; less if it has
-/// more than `columns`.
+/// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`; less if it
+/// has more than `columns`.
 pub(crate) fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> String {
     let [epoch, step] = position(record.epoch, record.step, goal);
     let parts = vec![
@@ -56,7 +56,7 @@ pub(crate) fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> S
     joined(parts, columns)
 }
 
-/// A piece of a line, and which one is left out first where the line is too long: 1, then 2 and so on; 0 stays.
+/// A piece of a line with its priority: if the line is too long, 1 is dropped first, then 2 and so on; 0 always stays.
 type Field = (u8, String);
 
 fn joined(mut parts: Vec<Field>, columns: usize) -> String {
@@ -70,7 +70,7 @@ fn joined(mut parts: Vec<Field>, columns: usize) -> String {
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("  ")
 }
 
-/// Indentation of continuation lines: below the text beside a subject.
+/// Indentation of continuation lines: below the text after a subject.
 const INDENT: usize = 12;
 
 /// `text` with its lines broken between words, for a terminal of `columns` columns.

@@ -97,7 +97,7 @@ pub fn gibibytes(bytes: f64) -> String {
     format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
 }
 
-/// Resident memory of this process now, in bytes; `None` where there is no `/proc`.
+/// Resident memory of this process now, in bytes; `None` without `/proc`.
 pub fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

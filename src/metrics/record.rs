@@ -63,7 +63,7 @@ pub struct EpochRecord {
     pub seconds: f64,
 }
 
-/// The start of a session: of a new run, or of one that goes on, perhaps with other settings.
+/// The start of a session: of a new run, or of a resumed one, perhaps with other settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRecord {
     /// Optimizer steps done before it.

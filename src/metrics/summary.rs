@@ -58,7 +58,7 @@ impl fmt::Display for Summary {
             write!(f, "\nthroughput  {rate:.0} images/s{}", self.measured_over())?;
         }
         if let Some(bytes) = self.peak_memory {
-            write!(f, "\nmemory      {} at its peak", gibibytes(bytes as f64))?;
+            write!(f, "\nmemory      {} peak", gibibytes(bytes as f64))?;
         }
         if self.left_out > 0 {
             write!(f, "\nleft out    {}", count(self.left_out, "damaged image"))?;

@@ -1,7 +1,7 @@
 //! Properties and utilization of NVIDIA's devices, from NVML.
 //!
 //! The library is loaded when a run starts; without it there are no numbers and no error. NVML lists all devices in PCI
-//! order; CUDA lists those of `CUDA_VISIBLE_DEVICES`, in the same order only if `CUDA_DEVICE_ORDER` says so. A device
+//! order; CUDA lists the devices of `CUDA_VISIBLE_DEVICES`, in PCI order only if `CUDA_DEVICE_ORDER` says so. A device
 //! that cannot be matched has no numbers.
 
 use std::fmt::{Display, Formatter};
@@ -107,7 +107,7 @@ impl Utilization {
     }
 }
 
-/// NVML's index of the visible device `device`; `uuids` are those of all devices in NVML's order.
+/// NVML's index of the visible device `device`; `uuids` lists all devices in NVML's order.
 ///
 /// An entry of `CUDA_VISIBLE_DEVICES` is an index in CUDA's order or a unique prefix of a UUID.
 fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[String]) -> Option<usize> {

@@ -1,8 +1,8 @@
 //! Downloads a published file, so that a file of its name is always complete and correct.
 //!
-//! Bytes are written to `<name>.part` beside the target while their checksum is computed; only a complete file with the
-//! published checksum is flushed to disk and renamed. The checksum protects against damage: the transport is HTTPS, and
-//! the files are never executed. The rooms that read files define them.
+//! Bytes are written to `<name>.part` next to the target while their checksum is computed; only a complete file with
+//! the published checksum is flushed to disk and renamed. The checksum protects against damage: the transport is HTTPS,
+//! and the files are never executed. The rooms that read files define them.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -60,7 +60,7 @@ pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn
     match outcome {
         Ok(()) => Ok(path),
         Err(reason) => {
-            // The first error is returned; a file left behind is overwritten next time.
+            // The first error is returned; a remaining file is overwritten next time.
             let _ = std::fs::remove_file(&part);
             Err(reason)
         }
@@ -123,8 +123,8 @@ fn agent() -> Result<ureq::Agent> {
     Ok(config.timeout_per_read(patience).tls_config(tls()?).build().into())
 }
 
-/// Whose certificates servers must show: those of the authorities in the file that `SSL_CERT_FILE` names, if it is set, else
-/// of those that browsers trust.
+/// The trusted certificate authorities: from the file that `SSL_CERT_FILE` names, if it is set, else those that
+/// browsers trust.
 ///
 /// # Errors
 /// If that file cannot be read or holds no certificate.
@@ -136,7 +136,8 @@ pub fn tls() -> Result<TlsConfig> {
     let certificate = |item| if let Ok(PemItem::Certificate(it)) = item { Some(it) } else { None };
     let certificates: Vec<_> = parse_pem(&bytes).filter_map(certificate).collect();
     if certificates.is_empty() {
-        let rule = format!("has no certificate; name a PEM file of authorities in {AUTHORITIES}, or unset it");
+        let rule =
+            format!("has no certificate; set {AUTHORITIES} to a PEM file of certificate authorities, or unset it");
         return Err(Error::usage(format!("'{}' {rule}", shown(&path))));
     }
     Ok(config.root_certs(certificates.into()).build())

@@ -107,16 +107,16 @@ impl Chart {
             let steps = longest.half_life.unwrap_or(1);
             let every = if steps == 1 { "step".into() } else { format!("{steps} steps") };
             let which = if longest.is_bare { "Exponential" } else { "Faint: every step. Bold: exponential" };
-            remarks.push(format!("{which} moving average, in which the weight of a step halves every {every}."));
+            remarks.push(format!("{which} moving average with a half-life of {every}."));
         }
         if let Some(size) = self.series.iter().map(|series| bucket(series.points.len())).max().filter(|size| *size > 1)
         {
-            remarks.push(format!("Of every {size} neighbouring steps the smallest and the largest value are drawn."));
+            remarks.push(format!("Each group of {size} steps is drawn by its smallest and largest value."));
         }
         match self.series.iter().map(Series::gaps).sum() {
             0 => {}
-            1 => remarks.push("A value that is not finite is left out.".into()),
-            gaps => remarks.push(format!("{gaps} values that are not finite are left out.")),
+            1 => remarks.push("A value that is not finite is not drawn.".into()),
+            gaps => remarks.push(format!("{gaps} values that are not finite are not drawn.")),
         }
         if !self.marks.is_empty() {
             remarks.push("Vertical lines: changes of membership.".into());
@@ -224,7 +224,7 @@ impl Chart {
     }
 }
 
-/// The unit of time for a run of so many seconds, and the seconds in it.
+/// The unit of time for a run of `seconds`, and the seconds in one unit.
 pub(super) fn time_unit(seconds: f64) -> (&'static str, f64) {
     match seconds {
         7200.0.. => ("hours", 3600.0),

@@ -77,12 +77,12 @@ impl Evaluation {
         self.confusion.extend(matrix.into_iter().enumerate().flat_map(row).filter(|pair| pair.2 > 0));
         if !fits || self.confusion.iter().any(|(truth, predicted, _)| *truth.max(predicted) >= classes) {
             self.confusion.clear();
-            complaints.push("the confusion matrix does not have a row and a column per class and is left out");
+            complaints.push("the confusion matrix does not have a row and a column per class and is not shown");
         }
         let whole = self.samples.len();
         self.samples.retain(|sample| sample.truth < classes && sample.predicted < classes && sample.is_png());
         if self.samples.len() < whole {
-            complaints.push("some samples are no PNG images of a known class and are left out");
+            complaints.push("some samples are not PNG images of a known class and are not shown");
         }
         complaints
     }

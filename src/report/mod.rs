@@ -60,14 +60,14 @@ pub fn write_for_user(runs: &[PathBuf], to: Option<PathBuf>) -> Result<PathBuf> 
     Ok(to)
 }
 
-/// Writes the report of `runs` to the file `to`, and `curves.svg` beside it.
+/// Writes the report of `runs` to the file `to`, and `curves.svg` to the same directory.
 ///
 /// # Errors
 /// [`Error::Usage`] without a run or if `to` cannot be written, [`Error::Data`] if a directory is not a run's,
 /// [`Error::Io`] if another file cannot be written.
 pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     if runs.is_empty() {
-        return Err(Error::usage("a report needs at least one run; give its directory, such as runs/0001"));
+        return Err(Error::usage("a report needs at least one run; give its directory, as in runs/0001"));
     }
     let mut runs = runs.iter().map(|directory| Run::read(directory)).collect::<Result<Vec<_>>>()?;
     tell_apart(&mut runs);
@@ -77,7 +77,7 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     write_atomic(to, page::page(&runs).as_bytes())
 }
 
-/// Notes where the page of each run is, seen from the page `to`.
+/// Stores the path of each run's page, relative to the page `to`.
 fn link(runs: &mut [Run], to: &Path) {
     let Ok(to) = std::path::absolute(to) else { return };
     for run in runs {

@@ -13,7 +13,7 @@ use super::timeline::timeline;
 use super::{classes, curves, palette, results, svg};
 
 const STYLE: &str = include_str!("style.css");
-/// No scripts and no network access, whatever a run's files contain.
+/// No scripts and no network access, even if a run's files contain them.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 pub(super) fn page(runs: &[Run]) -> String {
@@ -72,7 +72,7 @@ fn of_run(run: &Run, is_alone: bool) -> String {
     let settings = folded("Configuration", &pairs("Every setting of the run", "Setting", &run.settings).html());
     let epochs = folded("Epochs as a table", &epochs(run).html());
     let pipeline = run.pipeline.as_ref().map(Pipeline::figure);
-    let environment = pairs("What the run ran on", "Name", &run.environment);
+    let environment = pairs("Hardware and software", "Name", &run.environment);
     [
         section(&heading("Evaluation"), &evaluation),
         section(&heading("Where time went"), &format!("{}{}", figures(pipeline), phases(run).html())),
@@ -116,7 +116,7 @@ fn epochs(run: &Run) -> Table {
 }
 
 fn phases(run: &Run) -> Table {
-    let caption = "Phases of each thread; the time of a phase includes that of the phases below it";
+    let caption = "Phases of each thread; the time of a phase includes the phases below it";
     let mut table = Table::new(caption, ["Phase", "Total", "Calls", "Each", "Share"]);
     let mut thread = "";
     for phase in &run.phases {
@@ -138,7 +138,7 @@ fn phases(run: &Run) -> Table {
 
 fn generations(run: &Run) -> Table {
     let head = ["Generation", "After step", "Members", "Pause", "Why"];
-    let mut table = Table::new("Who took part: a generation ends when a process joins or leaves", head);
+    let mut table = Table::new("Members of each generation; a generation ends when a process joins or leaves", head);
     table.rows.extend(run.generations.iter().map(|it| {
         let pause = it.pause_seconds.map_or("-".into(), |seconds| format!("{seconds:.1} s"));
         let numbers = [it.generation.to_string(), it.step.to_string(), it.members.to_string(), pause];

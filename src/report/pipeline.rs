@@ -29,8 +29,7 @@ struct Pass {
 pub struct Pipeline(Vec<Vec<Pass>>);
 
 impl Pipeline {
-    /// The step of median length of replica 0, of a run with so many stages, replicas and micro-batches; `None` if the
-    /// traces lack a stage.
+    /// The step of median length of replica 0 of a run; `None` if the traces lack a stage.
     pub fn of(traces: &[Trace], [stages, replicas, micro_batches]: [usize; 3]) -> Option<Self> {
         let threads: Vec<_> =
             traces.iter().flat_map(|it| it.threads().into_iter().map(|of| (it.start(), of))).collect();
@@ -93,8 +92,8 @@ impl Pipeline {
         let idle: Vec<String> = self.idle().iter().map(|it| format!("{:.0} %", 100.0 * it)).collect();
         let words = format!("A step of {stages} stages in {:.0} {of_time}", seconds / unit);
         let remark = format!(
-            "The passes of the median step of replica 0, with their micro-batches. Of that time the stages did not \
-             compute {}.",
+            "The passes of the median step of replica 0, with their micro-batches. The stages were idle for {} of the \
+             time.",
             idle.join(", ")
         );
         (Figure { width: WIDTH, height: area.height(), shapes, words }, remark)

@@ -76,7 +76,7 @@ pub(crate) fn html(runs: &[Run]) -> String {
     if let [run] = all.as_slice() {
         return tiles(&known.into_iter().map(|at| run[at].clone()).collect::<Vec<_>>());
     }
-    let mut table = Table::new("Accuracy is that of the validation, throughput in images/s", ["Run"]);
+    let mut table = Table::new("Validation accuracy; throughput in images/s", ["Run"]);
     for (run, numbers) in runs.iter().zip(&all) {
         let cells = known.iter().map(|at| Cell::number(&numbers[*at].1));
         let name = Cell::Link(run.name.clone(), run.link.clone());

@@ -1,7 +1,7 @@
 //! Reads a run's directory.
 //!
-//! Every file may be missing or damaged: what cannot be read is left out with a note. Only a directory without any file
-//! of a run is an error.
+//! Every file may be missing or damaged: unreadable files are skipped with a note. Only a directory without any file of
+//! a run is an error.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -64,7 +64,7 @@ impl Run {
     pub fn read(directory: &Path) -> Result<Self> {
         if !FILES.iter().any(|(file, _)| directory.join(file).exists()) {
             let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
-            let remedy = "give the directory of a run, which holds a metrics.jsonl, such as runs/0001";
+            let remedy = "give the directory of a run, which holds a metrics.jsonl, as in runs/0001";
             return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", shown(directory))));
         }
         let mut run = Self { name: name(directory), directory: directory.into(), ..Self::default() };
@@ -112,7 +112,7 @@ impl Run {
                 Ok(Record::Start(_)) => {}
                 Err(_) if line.last() != Some(&b'\n') => {
                     self.notes.push(
-                        "the last line of metrics.jsonl is cut off: the run is still writing, or was killed".into(),
+                        "the last line of metrics.jsonl is incomplete: the run is still writing, or was killed".into(),
                     );
                 }
                 Err(_) => {
@@ -123,7 +123,7 @@ impl Run {
         }
         if damaged > 0 {
             let text = format!(
-                "{damaged} of {lines} lines of metrics.jsonl are no records and left out, the first is line {first}"
+                "{damaged} of {lines} lines of metrics.jsonl are not records and are skipped, the first is line {first}"
             );
             self.notes.push(text);
         }
@@ -149,15 +149,16 @@ impl Run {
     /// Reads the summary; one that is older than the records is ignored.
     fn read_summary(&mut self) {
         let Some(value) = self.json::<Value>("summary.json") else {
-            let so = "the run is still going or was killed, and its numbers are those of its last record";
+            let so = "the run is still running or was killed; its numbers are from the last record";
             return self.notes.extend(self.lacks("summary.json", so));
         };
         flatten(&mut self.environment, "", value.get("environment").unwrap_or(&Value::Null));
         match serde_json::from_value::<Summary>(value) {
             Ok(summary) if summary.steps < self.last_step() => {
                 let steps = summary.steps;
-                self.notes
-                    .push(format!("the run went on after its summary at step {steps}; its records say where it is"));
+                self.notes.push(format!(
+                    "the run continued after its summary at step {steps}; its numbers are from later records"
+                ));
             }
             Ok(summary) => self.summary = Some(summary),
             Err(error) => self.notes.push(damage("summary.json", &error.to_string())),
@@ -181,7 +182,7 @@ impl Run {
 
     fn read_settings(&mut self) {
         let Some(bytes) = self.bytes("config.toml") else {
-            return self.notes.extend(self.lacks("config.toml", "its settings are not known"));
+            return self.notes.extend(self.lacks("config.toml", "its settings are unknown"));
         };
         let text = String::from_utf8_lossy(&bytes);
         match toml::from_str::<Value>(&text) {
@@ -224,7 +225,7 @@ fn name(directory: &Path) -> String {
 }
 
 fn damage(file: &str, how: &str) -> String {
-    format!("{file} is damaged and left out: {}", how.lines().next().unwrap_or_default())
+    format!("{file} is damaged and not shown: {}", how.lines().next().unwrap_or_default())
 }
 
 /// Adds nested values under their key paths, as in `run.epochs`.

@@ -46,7 +46,7 @@ impl Series {
         Self { name: name.into(), style, points, ..Self::default() }
     }
 
-    /// The same curve with a moving average whose half-life is a hundredth of it.
+    /// The same curve with a moving average; the half-life is a hundredth of the curve.
     pub fn smooth(mut self) -> Self {
         self.half_life = (self.points.len() >= FEW).then(|| self.points.len().div_ceil(100));
         self

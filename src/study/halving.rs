@@ -1,4 +1,5 @@
-//! Successive halving (Jamieson and Talwalkar, 2016): all points train for a short while, the best of them go on.
+//! Successive halving (Jamieson and Talwalkar, 2016): all points train for a short while, and the best of them
+//! continue.
 
 /// A part of a sweep: these many points train until this share of their epochs is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,14 +10,15 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// The epoch, from 1, after which a point with so many epochs pauses.
+    /// The epoch, from 1, after which a point with `epochs` epochs pauses.
     pub fn ends_after(self, epochs: usize) -> usize {
         epochs.div_ceil(self.divisor)
     }
 }
 
-/// The rungs for `points` points with at least `epochs` epochs each, the last one with all epochs: of the points of a
-/// rung one in `factor` goes on, for `factor` times as many epochs. `None` for one rung with all points.
+/// The rungs for `points` points with at least `epochs` epochs each; the last rung has all epochs. One point in
+/// `factor` continues in the next rung, for `factor` times as many epochs. A `factor` of `None` means one rung with all
+/// points.
 pub fn rungs(points: usize, epochs: usize, factor: Option<usize>) -> Vec<Rung> {
     let mut rungs = vec![Rung { points, divisor: 1 }];
     let Some(factor) = factor.filter(|factor| *factor > 1) else { return rungs };

@@ -1,5 +1,5 @@
-//! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), the placement of replicas and
-//! stages ([`planning`]), and which runs of a sweep go on ([`halving`]).
+//! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), the placement of replicas
+//! and stages ([`planning`]), and which runs of a sweep continue ([`halving`]).
 //!
 //! The room gets the measurements of runs made by others, and writes tables and one picture.
 

@@ -133,7 +133,7 @@ pub(super) fn choose(
     Ok(())
 }
 
-/// The devices of all processes, as each of them measures its own while the others do.
+/// The devices of all processes; all processes measure their own at the same time.
 fn of_all(
     backend: &dyn Backend,
     config: &Config,
@@ -151,7 +151,8 @@ fn of_all(
     let own = DeviceReport { timing, memory: memory.collect(), link: link(backend, config.parallel.link, ids[0])? };
     let own = serde_json::to_string(&own).expect("numbers have a JSON form");
     let read = |(rank, text): (usize, String)| {
-        let damaged = |reason| Error::Training(format!("the times of rank {rank} are damaged: {reason}; start again"));
+        let damaged =
+            |reason| Error::Training(format!("the timings of rank {rank} are damaged: {reason}; start again"));
         serde_json::from_str::<DeviceReport>(&text).map_err(damaged)
     };
     let all = membership.gather("times", own)?.into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;

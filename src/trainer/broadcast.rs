@@ -41,7 +41,7 @@ pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation:
 /// Receives the origin that process `root` sends.
 pub(super) fn receive(processes: &Processes, key: Key, root: usize) -> Result<Origin> {
     decode(&processes.broadcast_to_all(key, root, None)?)
-        .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))
+        .ok_or_else(|| Error::Training(format!("the checkpoint that rank {root} sent is damaged; start again")))
 }
 
 /// An origin without the content of its files, which follows in the same order.

@@ -62,7 +62,7 @@ pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quie
 struct Signals {
     listens: bool,
     first: Option<i32>,
-    /// Where the events of children go; those of ended children are closed.
+    /// Senders of events to the children; closed for children that have ended.
     children: Vec<Sender<Event>>,
 }
 

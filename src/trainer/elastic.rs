@@ -167,7 +167,7 @@ impl Elastic {
                     if active.world.rank == 0
                         && let Some(state) = held.as_ref().filter(|state| self.is_complete(Some(state)))
                     {
-                        // Whoever had to write the last checkpoint may be lost.
+                        // The process that had to write the last checkpoint may be lost.
                         self.leave.save(state, &self.snapshots)?;
                     }
                     return Ok(Next::Begin(active));
@@ -181,7 +181,7 @@ impl Elastic {
         }
     }
 
-    /// Whether the state of this process is that of the whole model.
+    /// Whether the state of this process is the state of the whole model.
     fn has_all(&self, local: &LocalState) -> bool {
         local.stages == (0..self.prepared.plan.world.stages)
     }

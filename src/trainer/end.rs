@@ -50,7 +50,7 @@ pub(super) fn finish(
     if config.run.progress.is_text() {
         match &reason {
             Some(reason @ (Reason::Signal(_) | Reason::MaxTime)) => {
-                say(&format!("\nstopped by {reason}; go on with --resume"));
+                say(&format!("\nstopped by {reason}; continue with --resume"));
             }
             Some(Reason::Failure(_)) => say(""),
             None if totals.stalled => {
@@ -82,7 +82,7 @@ pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
     } else {
         "--epochs or --max-steps (or run.stop_after)"
     };
-    format!("the run is complete: {} steps are done; to go on, raise {limit}", position.global_step)
+    format!("the run is complete: {} steps are done; to continue, raise {limit}", position.global_step)
 }
 
 /// Writes the summary of a run of `epochs` and `steps` that is complete but was ended before it could; the results

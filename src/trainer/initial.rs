@@ -50,10 +50,10 @@ pub(super) fn initial_model(
     Ok((model.load(&state, &origin)?, ModelSummary { parameters, notes }))
 }
 
-/// A note for a head that was taken although its classes are not those of the images, as far as both are named.
+/// A note if the head was kept although its class names differ from the images'; empty names are not compared.
 fn renamed(theirs: &[String], ours: &[String]) -> Option<String> {
     let (theirs, ours) = theirs.iter().zip(ours).find(|(theirs, ours)| theirs != ours)?;
-    Some(format!("head taken though its classes have other names, '{theirs}' where the images have '{ours}'"))
+    Some(format!("head kept although a class is named '{theirs}' in the weights and '{ours}' in the images"))
 }
 
 /// The file of the weights `wanted`, downloaded if necessary.
@@ -82,7 +82,7 @@ fn no(wanted: &str) -> Error {
     let depth = if name.contains("34") { " --depth 34" } else { "" };
     let is_network = ["resnet", "imagenet", "default", "true"].iter().any(|word| name.contains(word));
     let meant = if is_network && Path::new(wanted).extension().is_none() {
-        format!("for torchvision's weights it is --pretrained {TORCHVISION}{depth}")
+        format!("for torchvision's weights use --pretrained {TORCHVISION}{depth}")
     } else {
         format!("give a .pth or .safetensors file, the directory of a run or checkpoint, or '{TORCHVISION}'")
     };

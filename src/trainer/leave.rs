@@ -59,7 +59,7 @@ impl Leave {
     fn whereabouts(&self) -> Option<String> {
         let saved = self.saved.lock();
         let (step, path) = saved.as_ref()?;
-        Some(format!("the state after step {step} is saved; go on with --resume={}", shown(path)))
+        Some(format!("the state after step {step} is saved; continue with --resume={}", shown(path)))
     }
 
     /// The exit code if this process took no part in the end of the run; how it left is printed.
@@ -72,7 +72,7 @@ impl Leave {
         }
         let saved = self.whereabouts();
         if saved.is_some() || progress.is_text() {
-            let elsewhere = "the other processes go on with the run; if no other is left, one of them saved its state";
+            let elsewhere = "the other processes continue the run; if none is left, one of them saved its state";
             say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
         }
         Some(match self.signal.load(Ordering::SeqCst) {

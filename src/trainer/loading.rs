@@ -1,5 +1,5 @@
-//! The progress of work other than training: a bar on a terminal, lines in a log, and a notice about single steps that take
-//! long.
+//! The progress of work other than training: a bar on a terminal, lines in a log, and a notice about single steps that
+//! take long.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -110,7 +110,7 @@ impl Lines {
         Self { pace: Throughput::new(ETA_WINDOW), next: PATIENCE.as_secs_f64() }
     }
 
-    /// The line that is due `seconds` after the start: `512 of 2048, eta 12s`.
+    /// The line to print `seconds` after the start, if it is time: `512 of 2048, eta 12s`.
     fn after(&mut self, seconds: f64, done: u64, total: u64) -> Option<String> {
         self.pace.mark(seconds, done);
         if seconds < self.next || done >= total {

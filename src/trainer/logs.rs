@@ -37,7 +37,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Opens the logs in `directory`. Every process has logs; only rank 0 writes those of the whole run.
+    /// Opens the logs in `directory`. Every process has logs; only rank 0 writes the logs of the whole run.
     pub(super) fn open(
         config: &Config,
         directory: &Path,

@@ -44,12 +44,12 @@ impl ModelFile {
         check_statistics(&tensors, &origin)?;
         if !left_out.is_empty() {
             warn(&format!(
-                "warning: {origin} holds tensors beside the network, which are not used: {}",
+                "warning: {origin} holds tensors that are not part of the network and are ignored: {}",
                 list(&left_out)
             ));
         }
         for fault in faults {
-            warn(&format!("warning: {origin} says {fault}; it counts as not said"));
+            warn(&format!("warning: {origin} says {fault}; this is ignored"));
         }
         let step = metadata.iter().find(|(name, _)| name == "step").map(|(_, step)| format!(", saved at step {step}"));
         let title = format!("{origin}{}", step.unwrap_or_default());
@@ -66,7 +66,8 @@ impl ModelFile {
         if description.classes.len() > self.outputs {
             let (names, outputs, origin) = (description.classes.len(), self.outputs, &self.origin);
             return Err(Error::usage(format!(
-                "{names} classes are named, but the network in {origin} has {outputs} outputs; name as many with --classes"
+                "{names} classes are named, but the network in {origin} has {outputs} outputs; name one class per \
+                 output with --classes"
             )));
         }
         self.note(&assumed);
@@ -79,12 +80,12 @@ impl ModelFile {
         Error::Checkpoint(format!("the network in {origin} computes numbers that are not finite; give other weights"))
     }
 
-    /// Says what is `assumed` about the preparation of images, as the arguments that set it.
+    /// Warns of what is `assumed` about the preparation of images, as the arguments that set it.
     pub(super) fn note(&self, assumed: &[String]) {
         if !assumed.is_empty() {
             let (origin, assumed) = (&self.origin, assumed.join(" "));
             warn(&format!(
-                "warning: {origin} does not say all about its images, assumed: {assumed}; give what differs"
+                "warning: {origin} does not describe its images completely, assumed: {assumed}; give what differs"
             ));
         }
     }
@@ -96,8 +97,8 @@ fn check_statistics(tensors: &StateDict, origin: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Checkpoint(format!(
-        "{origin} holds parameters without the running statistics of batch-norm ('bn1.running_mean' and others), which the \
-         network needs for predictions; save model.state_dict(), or train it on with --pretrained"
+        "{origin} lacks the running statistics of batch-norm ('bn1.running_mean' and others), which predictions need; \
+         save model.state_dict(), or continue training with --pretrained"
     )))
 }
 
@@ -120,7 +121,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// What the file, or the configuration saved with it, says about images and classes, and what it says that is not valid.
+    /// The description of images and classes in the file, or in the configuration saved with it; and its invalid
+    /// entries.
     pub(super) fn stated(&self) -> (Stated, Vec<String>) {
         let (stated, faults) = Stated::from_metadata(&self.metadata);
         (stated.or(settings(self.config.as_ref())), faults)
@@ -141,8 +143,8 @@ pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
     if is_url(path) && Format::of(path).is_some() {
         let url = shown(path);
         return Err(Error::usage(format!(
-            "'{url}' is the URL of a file of weights, which is not fetched; fetch it (curl -LO {url}) and give the file, or \
-             start from torchvision's weights with --pretrained torchvision"
+            "weights are not downloaded from '{url}'; download them (curl -LO {url}) and give the file, or use \
+             torchvision's weights with --pretrained torchvision"
         )));
     }
     if !checkpoint::is_there(path) && !is_url(path) {
@@ -161,8 +163,8 @@ pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
 pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
     let shown = shown(path);
     if !path.join("checkpoints").is_dir() {
-        let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());
-        return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
+        let rule = |which: Which| format!("--which {} needs the directory of a run, got '{shown}'", which.name());
+        return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; remove it", rule(which)))));
     }
     let place = |which: Which| Store::at(path).find(which);
     // Before the first validation there is no best one.

@@ -1,6 +1,6 @@
 //! The origin of a run: its directory, locked, and the checkpoint that it continues from.
 //!
-//! The checkpoint is searched twice: when the configuration is resolved, whose first layer is the configuration in it,
+//! The checkpoint is searched twice: when the configuration is resolved, since the checkpoint holds its first layer,
 //! and when the run begins, under the lock. `resume.rs` restores its content.
 
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
     // The other processes may have no access to it.
     let decides = parallel.rank == 0 && (!parallel.elastic.is_on() || parallel.dist_url.is_empty());
     if config.checkpoint.resume == Resume::Auto && config.run.output_dir.as_os_str().is_empty() {
-        let reason = "--resume auto must know the run's directory before it exists; name it with --output-dir DIR";
+        let reason = "--resume auto needs a named directory; give --output-dir DIR";
         return Err(Error::usage(reason));
     }
     if decides && let Err(error) = inspect(&config) {
@@ -139,16 +139,14 @@ fn difference(saved: &Saved, copy: &Path) -> Result<Option<String>> {
     });
     let text = parsed.map_err(|reason| {
         let (copy, saved) = (shown(copy), shown(&saved.path));
-        Error::Checkpoint(format!(
-            "'{copy}' is damaged: {reason}; move it away to go on with the settings in '{saved}'"
-        ))
+        Error::Checkpoint(format!("'{copy}' is damaged: {reason}; move it away to use the settings in '{saved}'"))
     })?;
     let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
     let mut changed = differences(&saved.whole(), &text, &sections);
     changed.retain(|line| !SESSION_KEYS.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
     let changed = changed.join("; ");
     Ok((!changed.is_empty())
-        .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown(copy))))
+        .then(|| format!("'{}' is ignored where it differs from the checkpoint's settings: {changed}", shown(copy))))
 }
 
 /// Checks that [`origin`] would succeed now; changes nothing.
@@ -157,8 +155,8 @@ pub(super) fn inspect(config: &Config) -> Result<()> {
     if *resume == Resume::Off && !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
         let url = shown(url);
         return Err(Error::usage(format!(
-            "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \
-             --resume {url}, or give another --checkpoint-url"
+            "'{url}' already holds the checkpoints of another run; resume that run with --resume {url}, or give \
+             another --checkpoint-url"
         )));
     }
     let target = target(config)?;
@@ -205,14 +203,14 @@ fn is_newest(url: &Path, checkpoint: Option<&Loaded>) -> Result<()> {
         Some(step) => {
             let url = shown(url);
             Err(Error::usage(format!(
-                "'{url}' has a copy of step {step}, and the run would go on from step {own}; go on from the copy with \
+                "'{url}' has a copy of step {step}, but the run would resume from step {own}; use the copy with \
                  --resume {url}, or give another --checkpoint-url"
             )))
         }
     }
 }
 
-/// A run that starts by itself if there is nothing to continue.
+/// With `--resume auto`, a missing checkpoint means a new run.
 fn unless_auto(resume: &Resume, loaded: Result<Loaded>) -> Result<Option<Loaded>> {
     match loaded {
         Err(Error::Checkpoint(_)) if *resume == Resume::Auto => Ok(None),
@@ -245,7 +243,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
 }
 
-/// The error for a checkpoint of no run, without a directory to go on in.
+/// The error for a checkpoint outside of a run, if no directory is named for the new steps.
 fn lost(target: &Target) -> Error {
     let place = shown(&target.path);
     Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
@@ -265,7 +263,8 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
         let runs = Path::new(RUNS);
         let latest = run_dir::last(runs).map(|run| format!(" (the latest is '{}')", shown(&run)));
         return Err(Error::usage(format!(
-            "there is no '{path}' to resume; give a run{} or one of its checkpoints, or start anew without --resume",
+            "there is no '{path}' to resume; give a run{} or one of its checkpoints, or start a new run without \
+             --resume",
             latest.unwrap_or_default()
         )));
     }
@@ -277,7 +276,7 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
     }
     let other = if matches!(resume, Resume::Path(_)) { "run or checkpoint" } else { "--output-dir" };
     Err(Error::usage(format!(
-        "'{path}' holds no checkpoint to resume from; give another {other}, or start anew without --resume"
+        "'{path}' holds no checkpoint to resume from; give another {other}, or start a new run without --resume"
     )))
 }
 

@@ -83,7 +83,7 @@ fn determinism(is_processor: bool, is_deterministic: bool) -> &'static str {
     match (is_deterministic, is_processor) {
         (false, _) => "",
         (true, true) => ", deterministic",
-        (true, false) => ", deterministic between replicas (a GPU's kernels may sum in another order in another run)",
+        (true, false) => ", deterministic between replicas (GPU kernels may sum in another order in another run)",
     }
 }
 
@@ -137,7 +137,7 @@ fn sample(source: Source, prepared: &Prepared) -> Option<String> {
         Source::Cifar100 if is_sample => "CIFAR-100",
         _ => return None,
     };
-    Some(format!("a drawn sample in the format of {title}, not {title} itself: fetch the real one with --download"))
+    Some(format!("drawn images in the format of {title}, not {title} itself: download the real data with --download"))
 }
 
 fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
@@ -155,7 +155,7 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> St
     };
     let ParameterCount { all, trained } = parameters;
     let millions = all as f64 / 1e6;
-    let trained = if trained < all { format!(" ({trained} of them trained)") } else { String::new() };
+    let trained = if trained < all { format!(" ({trained} of them are trained)") } else { String::new() };
     format!(
         "ResNet-{depth}, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
     )
@@ -188,7 +188,7 @@ fn schedule(prepared: &Prepared) -> String {
             let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * schedule.rise).round() as usize];
             let steps = plan.last_step;
             return format!(
-                "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of them, then down"
+                "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of the steps, then down"
             );
         }
         ScheduleKind::Step => format!("x {} every {} steps", schedule.gamma, schedule.decay_steps),
@@ -228,7 +228,7 @@ fn optimizer(optim: &OptimConfig) -> String {
         ("label smoothing", optim.label_smoothing),
         ("gradient norm at most", optim.clip_grad_norm),
         ("gradient values at most", optim.clip_grad_value),
-        ("weights averaged with decay", optim.ema_decay),
+        ("averaged weights with decay", optim.ema_decay),
     ];
     for (what, value) in options.into_iter().filter(|(_, value)| *value > 0.0) {
         write!(words, ", {what} {value}").expect("writing to a string cannot fail");
@@ -237,7 +237,8 @@ fn optimizer(optim: &OptimConfig) -> String {
         words.push_str(" (not of batch-norm and biases)");
     }
     if optim.backbone_lr_scale != 1.0 {
-        write!(words, ", rate of the backbone x {}", optim.backbone_lr_scale).expect("writing to a string cannot fail");
+        write!(words, ", backbone learning rate x {}", optim.backbone_lr_scale)
+            .expect("writing to a string cannot fail");
     }
     words
 }
@@ -248,5 +249,5 @@ fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> S
         return format!("about {replica} per replica on its device (estimate)");
     }
     let [process, images] = [bytes_of_process(config, prepared, parameters), bytes_of_images(prepared)].map(bytes);
-    format!("about {replica} per replica, {process} in this process with {images} of images (estimate)")
+    format!("about {replica} per replica, {process} in this process including {images} of images (estimate)")
 }

@@ -21,7 +21,7 @@ pub(super) fn listen(profile: bool) -> Option<Profiler> {
     }
     let profiler = Profiler::start(warn);
     if profiler.is_none() {
-        warn("warning: --profile shows nothing: something else in this process listens to its phases already");
+        warn("warning: --profile shows nothing: another listener in this process already receives the phases");
     }
     profiler
 }
@@ -33,7 +33,7 @@ pub(super) fn report(profiler: &Profiler, trace: &Path, totals: &RunTotals) -> R
     if let (sum, steps @ 1..) = totals.copied {
         let each = |count: u64| count as f64 / steps as f64;
         say(&format!(
-            "copies      {:.1} kB to devices and {:.0} B to the host in a step, {:.1} blocking reads",
+            "copies      {:.1} kB to devices and {:.0} B to the host per step, {:.1} blocking reads",
             each(sum.bytes_to_device) / 1e3,
             each(sum.bytes_to_host),
             each(sum.blocking_reads)

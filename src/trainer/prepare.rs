@@ -70,7 +70,7 @@ fn located(DataConfig { dir, .. }: &DataConfig, resume: &Resume, error: Error) -
     match std::env::current_dir() {
         Ok(here) if is_elsewhere && is_about_images => {
             let (dir, here) = (shown(dir), shown(&here));
-            Error::Data(format!("{error}; '{dir}' is relative to '{here}', where this command was started"))
+            Error::Data(format!("{error}; '{dir}' is relative to '{here}'"))
         }
         _ => error,
     }
@@ -104,7 +104,7 @@ fn class_count(wanted: usize, splits: &DataSplits) -> Result<usize> {
         0 => Ok(present),
         wanted if wanted >= present => Ok(wanted),
         wanted => Err(Error::usage(format!(
-            "model.num_classes is '{wanted}', but the data set has {present} classes; leave it at 0 to use them all"
+            "model.num_classes is '{wanted}', but the data set has {present} classes; use 0 for one output per class"
         ))),
     }
 }

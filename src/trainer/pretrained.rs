@@ -36,7 +36,7 @@ pub(super) fn with_weights(mut request: Request) -> Request {
 fn described(wanted: &str) -> Result<Saved> {
     let saved = |text: String| Saved { path: wanted.into(), text, note: None, without: &[], older: "" };
     if wanted == TORCHVISION {
-        // Its depth is that of the configuration.
+        // Its depth is the configured one.
         return Ok(saved(images(&usual(Stem::Imagenet)) + "[model]\nstem = \"imagenet\"\n"));
     }
     let found = unchecked(&chosen(Path::new(wanted), None)?, true)?;

@@ -43,7 +43,7 @@ pub(super) struct RunTotals {
     /// Seconds of training, without validation and saving.
     pub(super) training_seconds: f64,
     pub(super) checkpoint: Option<PathBuf>,
-    /// Copies of the steps behind the first one, which tries kernels out, and how many steps that are. None on a processor.
+    /// Copies of the steps after the first one, which tries kernels out, and the number of these steps. Zero on a CPU.
     pub(super) copied: (Traffic, u64),
     pub(super) left_out: usize,
     /// Whether this process writes the files of the run.
@@ -140,8 +140,8 @@ impl Observer for Recorder {
         self.beginning = None;
         if report.skipped == PATIENCE {
             warn(&format!(
-                "warning: {PATIENCE} steps in a row overflowed in f16, the last at step {}; lower --learning-rate or use \
-                 --precision bf16",
+                "warning: {PATIENCE} steps in a row overflowed in f16, the last at step {}; lower --learning-rate or \
+                 use --precision bf16",
                 report.step
             ));
         }
@@ -258,7 +258,7 @@ impl Observer for Recorder {
             let _writing = writing();
             let (step, is_best) = (state.position.global_step, state.is_best);
             let shown = snapshots.config.run.progress;
-            let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {step}"));
+            let _notice = Notice::new(shown, || format!("checkpoint  writing step {step}"));
             let snapshot = snapshots.of(state, identity);
             let kept = &snapshots.config.checkpoint;
             let saved = store.lock().save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best });
@@ -266,13 +266,11 @@ impl Observer for Recorder {
                 && let Some(Err(lost)) = membership.map(|membership| membership.confirm())
             {
                 // Another process has taken over, and has removed what this one had begun to write.
-                warn(&format!(
-                    "warning: step {step} was not saved here: {lost}; the process that writes now saves the run"
-                ));
+                warn(&format!("warning: step {step} was not saved here: {lost}; another process now saves the run"));
                 return Ok(());
             }
             let path = saved?;
-            // A trial of the program is not the run that a user goes on with.
+            // A trial of the program is not a run to resume.
             if !snapshots.config.run.fast_dev_run {
                 run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
             }
@@ -289,8 +287,8 @@ impl Observer for Recorder {
     fn waiting(&mut self, step: usize) {
         if !std::mem::replace(&mut self.has_waited, true) {
             warn(&format!(
-                "warning: the training waits at step {step}, since the checkpoint before is not written yet: the disk is \
-                 slow; raise --checkpoint-every if that goes on"
+                "warning: training waits at step {step} for the previous checkpoint, because the disk is slow; raise \
+                 --checkpoint-every if this continues"
             ));
         }
     }

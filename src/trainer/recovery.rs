@@ -1,8 +1,8 @@
 //! The state with which a generation of an elastic run begins.
 //!
-//! The processes compare the states that they hold. Those that took part in the newest generation send what the others
-//! lack: one of them the whole state or, where models are cut into stages, several of them a part each. If no process holds
-//! a state, or a stage was lost with all processes that had it, the first process reads the run's directory.
+//! The processes compare the states that they hold. Members of the newest generation send what the others lack: one of
+//! them sends the whole state or, with pipeline stages, several send a part each. If no process holds a state, or all
+//! processes of a stage were lost, the first process reads the run's directory.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -34,8 +34,7 @@ struct Holding {
     stages: Range<usize>,
 }
 
-/// The processes that together hold a state of all of so many stages, of the newest generation, in the order of stages;
-/// `None` if a stage was lost.
+/// For each of `stages`, a process of the newest generation that holds its state; `None` if a stage was lost.
 fn sources(all: &[Holding], stages: usize) -> Option<Vec<usize>> {
     let newest = all.iter().map(|held| held.version[0]).max()?;
     let versions = all.iter().map(|held| held.version).filter(|version| version[0] == newest);
@@ -56,8 +55,8 @@ fn sources(all: &[Holding], stages: usize) -> Option<Vec<usize>> {
 }
 
 impl Elastic {
-    /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the disk.
-    /// What `local` says of it is right at any time, also if another process is lost meanwhile.
+    /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the
+    /// disk. `local` always describes `held`, even if another process is lost meanwhile.
     pub(super) fn agree(
         &self,
         active: &ActiveGeneration,
@@ -65,7 +64,7 @@ impl Elastic {
         held: &mut Option<TrainingState>,
     ) -> Result<bool> {
         if local.holds == StateVersion::default() {
-            // Releases this process's share, since the process that reads the disk needs the lock for itself.
+            // Releases this process's share, since the process that reads the disk needs the lock exclusively.
             *self.lock.lock() = None;
         }
         let epoch = held.as_ref().map_or(0, |state| state.position.epoch as u64);
@@ -126,8 +125,8 @@ impl Elastic {
         self.take_up(origin)
     }
 
-    /// The last checkpoint of the run that these processes are in, read by the first of them. A process that is stopped
-    /// still has its share of the lock, so the directory is not claimed anew.
+    /// The last checkpoint of the current run, read by the first process. A stopped process still has its share of the
+    /// lock, so the directory is not locked again.
     fn go_back(&self, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
         let origin = decided(processes, || {
             let directory = self.snapshots.config.run.output_dir.clone();
@@ -140,7 +139,7 @@ impl Elastic {
             Some(checkpoint) => format!("its last checkpoint, after step {}", checkpoint.step),
             None => format!("its beginning, since '{place}' has no checkpoint"),
         };
-        warn(&format!("warning: a stage was lost with its processes; the run goes back to {back}"));
+        warn(&format!("warning: all processes of a stage were lost; the run goes back to {back}"));
         self.take_up(origin)
     }
 
@@ -168,8 +167,8 @@ impl Elastic {
         Ok(restored.map(|(state, _)| state))
     }
 
-    /// If all members were lost, or the run is complete, resumes from the files, whatever the command says about the
-    /// start. Only in a named directory: the latest of the numbered ones may belong to another run.
+    /// If all members were lost, or the run is complete, resumes from the files, even if the command asks for a new
+    /// run. Only in a named directory: the latest numbered one may belong to another run.
     fn config_after(&self, generation: u64) -> Config {
         let mut config = self.snapshots.config.clone();
         let directory = &config.run.output_dir;

@@ -42,7 +42,7 @@ pub(super) fn submit(config: &Config, is_saved: bool) -> Result<()> {
         let remedy = if is_saved {
             "the run is saved: submit it again with --resume"
         } else {
-            "this start did no step and saved nothing: submit the same job again"
+            "this job did no step and saved nothing: submit it again"
         };
         return Err(Error::Training(format!("'scontrol requeue {job}' failed: {reason}; {remedy}")));
     }
@@ -54,7 +54,6 @@ pub(super) fn submit(config: &Config, is_saved: bool) -> Result<()> {
 
 fn job() -> Result<String> {
     let job = std::env::var(JOB).ok().filter(|job| job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_'));
-    job.filter(|job| !job.is_empty()).ok_or_else(|| {
-        Error::usage(format!("requeue must run in a job of SLURM, and {JOB} names none; leave --requeue out"))
-    })
+    job.filter(|job| !job.is_empty())
+        .ok_or_else(|| Error::usage(format!("requeue needs a SLURM job, but {JOB} names none; remove --requeue")))
 }

@@ -33,8 +33,8 @@ pub(super) fn cautions(
     let machine = memory_of_machine().filter(|machine| backend.is_processor() && needed > *machine);
     let memory = machine.map(|machine| {
         format!(
-            "warning: training takes about {} of memory (estimate), this machine has {}; lower --batch-size, and raise \
-             --accumulation-steps for the same global batch",
+            "warning: training takes about {} of memory (estimate), but this machine has {}; lower --batch-size, and \
+             raise --accumulation-steps for the same global batch",
             bytes(needed),
             bytes(machine)
         )
@@ -43,8 +43,8 @@ pub(super) fn cautions(
     let free = free_space(&config.run.output_dir).filter(|free| needed > *free);
     let disk = free.map(|free| {
         format!(
-            "warning: a checkpoint takes about {} (estimate), its disk has {} left; make room, or use --output-dir on \
-             another one",
+            "warning: a checkpoint takes about {} (estimate), but its disk has {} left; make room, or give \
+             --output-dir on another disk",
             bytes(needed),
             bytes(free)
         )
@@ -60,7 +60,7 @@ pub(super) fn slow_precision(backend: &dyn Backend, precision: PrecisionKind) ->
     (!backend.is_fast_in(precision)).then(|| format!("here {} is slow: {reason}", precision.name()))
 }
 
-/// The warning if small images are enlarged for a network that begins anew.
+/// The warning if small images are enlarged for an untrained network.
 fn small_images(config: &Config, prepared: &Prepared) -> Option<String> {
     let (side, size) = (prepared.splits.small_side?, config.data.image_size);
     config.model.pretrained.is_empty().then(|| {
@@ -68,9 +68,7 @@ fn small_images(config: &Config, prepared: &Prepared) -> Option<String> {
         let fitting = [("data.image_size", &side[..]), ("model.stem", "cifar"), ("data.resized_crop", "0")];
         let fitting = fitting.into_iter().chain([("data.center_crop", "0")]);
         let flags = fitting.map(|(key, value)| setting(key, value)).collect::<Vec<_>>().join(" ");
-        format!(
-            "warning: images of {side} pixels are enlarged to {size}, which takes time and adds nothing; use {flags}"
-        )
+        format!("warning: images of {side} pixels are enlarged to {size}, which only takes time; use {flags}")
     })
 }
 
@@ -112,8 +110,8 @@ pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
     (prepared.splits.train.bytes() + prepared.splits.validation.bytes()) as f64
 }
 
-/// Weights, gradients and optimizer state of a replica, the activations that its backward pass needs, and what its largest
-/// unit computes before any of that is freed.
+/// Weights, gradients and optimizer state of a replica, the activations that its backward pass needs, and what its
+/// largest unit computes before any of that is freed.
 pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
     let numbers = weights(&config.optim, parameters) + (1 + slots(&config.optim)) * parameters.trained;
     let plan = &prepared.plan;
@@ -128,7 +126,7 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
     (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * images as f64 * of_image as f64
 }
 
-/// What each unit of `network` takes of its device beside time. Each but the last passes on as many bytes as `passed` says.
+/// The memory of each unit of `network`. Each unit except the last passes on `passed` bytes.
 pub(super) fn units(config: &Config, prepared: &Prepared, network: &dyn Network, passed: &[usize]) -> Vec<Unit> {
     let elements = activation_elements(&config.model, prepared.task.train.size());
     let of_batch = (config.run.precision.bytes() * prepared.plan.batch_size) as f64;

@@ -11,7 +11,7 @@ use crate::metrics::{csv, format_duration};
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};
 
-/// The exit code of a run whose settings are refused.
+/// The exit code of a run with refused settings.
 const REFUSED: u8 = 2;
 
 #[derive(Debug, Default)]

@@ -57,8 +57,8 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The keys that older versions lack: convolutions by definition, 18 layers, images decoded as a whole, as they are stored
-/// and in their own colours, permuted as one.
+/// The keys that older versions lack: convolutions by definition, 18 layers, images decoded as a whole, as they are
+/// stored and in their own colours, permuted as one.
 const OLDER: &str = r#"
 [model]
 conv = "direct"
@@ -82,7 +82,7 @@ pub(super) fn written(path: PathBuf, text: String) -> Saved {
     Saved { path, text: removed::without(&text), older: OLDER, note: None, without: &[] }
 }
 
-/// How the learning rate goes on after `step` steps, if the schedule in the checkpoint would go on otherwise.
+/// Describes how the learning rate continues after `step` steps, if the saved schedule would continue differently.
 pub(super) fn other_rate(checkpoint: &Loaded, plan: &Plan, step: usize) -> Result<Option<String>> {
     // A configuration that is no longer valid may be forced.
     let Ok(saved) = toml::from_str::<Config>(&saved(checkpoint)?.whole()) else { return Ok(None) };
@@ -93,7 +93,10 @@ pub(super) fn other_rate(checkpoint: &Loaded, plan: &Plan, step: usize) -> Resul
     let last = before.at(step.saturating_sub(1)) as f32;
     let next = step + 1;
     Ok((old != new).then(|| {
-        format!("the learning rate goes from {last} in step {step} to {new} in step {next}: the saved schedule had {old} there")
+        format!(
+            "the learning rate changes from {last} in step {step} to {new} in step {next}; the saved schedule had \
+             {old} there"
+        )
     }))
 }
 
@@ -109,7 +112,7 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     if faults.is_empty() {
         return Ok(());
     }
-    let remedy = "restore these settings, or go on regardless with --force-config";
+    let remedy = "restore these settings, or resume anyway with --force-config";
     Err(Error::Usage(vec![format!(
         "'{}' belongs to another experiment: {}; {remedy}",
         shown(&checkpoint.path),

@@ -28,7 +28,7 @@ use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
 
-/// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
+/// Trains as configured and returns the exit code: 0, or the code of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
     let backend = backend(resolved.config.parallel.backend)?;
     train_on(backend, resolved).map_err(Error::of_training)
@@ -71,12 +71,12 @@ fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
     result
 }
 
-/// Takes f32 where a half type was wanted for its speed and is slow, and returns a note about that.
+/// Uses f32 instead of a half type that was chosen for speed but is slow here, and returns a note.
 fn choose_precision(backend: &dyn Backend, run: &mut RunConfig) -> Option<String> {
     let slow = slow_precision(backend, run.precision).filter(|_| run.half_if_fast)?;
     let name = run.precision.name();
     run.precision = PrecisionKind::F32;
-    Some(format!("{slow}; the run takes f32, unless you give --precision {name} alone"))
+    Some(format!("{slow}; using f32 instead, unless you give only --precision {name}"))
 }
 
 /// The request to stop; from now on signals set it.
@@ -89,7 +89,7 @@ fn stop(config: &Config) -> Result<Stop> {
         Heard::Early => requeue::submit(&told, false).unwrap_or_else(|error| warn(&error.to_string())),
         // A dashboard says so itself.
         Heard::First if prints && !screen::is_used() => {
-            say("stopping    after this step, to save; Ctrl-C now ends the run at once")
+            say("stopping    after this step, to save; press Ctrl-C again to end the run at once")
         }
         Heard::Again if prints => warn("ended by a second Ctrl-C; steps since the last checkpoint are not saved"),
         Heard::First | Heard::Again => {}
@@ -201,7 +201,7 @@ struct Beginning {
     start: StartingPoint,
     /// Those of earlier sessions.
     seconds: f64,
-    /// Up to where the logs of earlier sessions are valid.
+    /// The position up to which the logs of earlier sessions are valid.
     logged: LogPosition,
     resumed_from: Option<PathBuf>,
     /// How the learning rate changes, if it does.

@@ -70,7 +70,7 @@ impl Session {
         trained?;
         let (totals, directory, seconds) = (self.totals.lock().clone(), clock.directory(), clock.seconds());
         if let Some(profiler) = self.profiler {
-            // Processes of one machine may share the directory, and those of an elastic run have no ranks of their own.
+            // Processes of one machine may share the directory, and processes of an elastic run have no fixed ranks.
             let trace = match self.prepared.plan.world.rank {
                 _ if totals.leads => "trace.json".into(),
                 _ if config.parallel.elastic.is_on() => format!("trace-process-{}.json", std::process::id()),

@@ -14,11 +14,11 @@ pub(super) fn display(kind: ProgressKind) -> Result<ProgressKind> {
     match kind {
         ProgressKind::Auto if HAS_DASHBOARD && terminal::is_usable() => Ok(ProgressKind::Tui),
         ProgressKind::Auto => Ok(ProgressKind::Plain),
-        ProgressKind::Tui if !HAS_DASHBOARD => Err(Error::usage(
-            "--progress tui needs a build with the dashboard: build with --features tui, or use --progress bar",
-        )),
+        ProgressKind::Tui if !HAS_DASHBOARD => {
+            Err(Error::usage("--progress tui is not in this build; build with --features tui, or use --progress bar"))
+        }
         ProgressKind::Tui if !terminal::is_usable() => Err(Error::usage(
-            "--progress tui needs a terminal in the foreground for input and output, whose TERM is not 'dumb'; use \
+            "--progress tui needs a foreground terminal for input and output, with TERM other than 'dumb'; use \
              --progress plain",
         )),
         kind => Ok(kind),

@@ -1,5 +1,5 @@
-//! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header of
-//! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
+//! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header
+//! of a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -19,7 +19,7 @@ const EXIF: &str = "exif";
 /// The keys of a description in a file.
 pub(super) const KEYS: [&str; 6] = [CLASSES, MEAN, STD, SIZE, CENTER, EXIF];
 
-/// Most bytes of the names in a header, whose length readers limit; longer lists are left out.
+/// Most bytes of class names in a header; longer lists are omitted, because readers limit headers.
 const LONGEST_NAMES: usize = 3 << 20;
 
 /// The preprocessing of images and the meaning of the outputs.
@@ -84,14 +84,14 @@ pub struct Stated {
     /// Their standard deviation, as --mean.
     #[arg(long, value_name = "R,G,B", value_parser = deviation)]
     pub std: Option<[f32; 3]>,
-    /// Side in pixels that images are resized to; without it, that of the training images.
+    /// Side in pixels that images are resized to; without it, the side of the training images.
     #[arg(long = "image-size", value_name = "N", value_parser = size)]
     pub size: Option<usize>,
-    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
-    /// weights say.
+    /// Side of the central square as a fraction of the image's shorter side, or 0 for the whole image; without it, as
+    /// the weights say.
     #[arg(long, value_name = "X", value_parser = share)]
     pub center_crop: Option<f64>,
-    /// Whether images are turned upright, as their camera says; without it, what the weights say.
+    /// Whether images are turned upright by their EXIF orientation; without it, as the weights say.
     #[arg(long, value_name = "CHOICE", value_parser = exif_choice())]
     pub exif: Option<Exif>,
     /// Names of the classes in the order of the outputs; without them, what the weights say.

@@ -14,7 +14,7 @@ const LIMIT: u64 = 4 * GIB;
 pub(super) fn map(path: &Path) -> Result<Mmap> {
     file::map(path, LIMIT).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge | ErrorKind::Other => Error::Checkpoint(format!(
-            "'{}' holds no weights of a ResNet: {error}; give a .pth or .safetensors file with weights only, or a \
+            "'{}' holds no weights of a ResNet: {error}; give a .pth or .safetensors file with only weights, or a \
              checkpoint",
             shown(path)
         )),

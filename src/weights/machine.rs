@@ -1,8 +1,9 @@
-//! The stack machine that runs a pickle, limited to the opcodes that `torch.load(weights_only=True)` reads (protocol 2).
+//! The stack machine that runs a pickle, limited to the opcodes that `torch.load(weights_only=True)` reads (protocol
+//! 2).
 //!
 //! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
-//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `operands` reads their operands,
-//! `value` defines the functions.
+//! number of steps, which is limited. Opcodes have the names of Python's `pickletools`; `operands` reads their
+//! operands, `value` defines the functions.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::operands::Operands;
 use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
-/// Most steps, many times those of a state dictionary with its optimizer. A step is at least one byte of the file and
+/// Most steps, many times what a state dictionary with its optimizer needs. A step is at least one byte of the file and
 /// may take a hundred bytes of memory.
 const MOST_STEPS: usize = 1 << 19;
 
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
     fn protocol(&mut self) -> Result<(), String> {
         match self.operands.byte()? {
             2 => Ok(()),
-            version => Err(format!("its pickle has the protocol {version}; torch.save writes 2 unless told otherwise")),
+            version => Err(format!("its pickle has the protocol {version}; torch.save writes 2 by default")),
         }
     }
 
@@ -124,7 +125,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Sets the state of an object; only that of dictionaries is kept.
+    /// Sets the state of an object; only the state of dictionaries is kept.
     fn build(&mut self) -> Result<(), String> {
         let state = self.pop()?;
         let target = self.top()?;
@@ -209,7 +210,8 @@ impl<'a> Machine<'a> {
     }
 
     /// The persistent id of a storage: `("storage", class, key, device, elements)`; in the old format followed by
-    /// `None`, where views of other storages are not supported. Or that of a class: `("module", class, file, source)`.
+    /// `None`, since views of other storages are not supported. Or the id of a class:
+    /// `("module", class, file, source)`.
     fn storage(&mut self) -> Result<Value<'a>, String> {
         let id = self.pop()?;
         let parts = if let Value::Tuple(parts) = &self.values[id] { parts.as_slice() } else { &[] };

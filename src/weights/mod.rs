@@ -69,7 +69,7 @@ fn as_written(path: &Path) -> Result<(StateDict, Metadata)> {
         Err(error) => match Format::of(path) {
             Some(Format::Safetensors) => state::from_safetensors(&bytes, path),
             Some(Format::Onnx) => Err(Error::Checkpoint(format!(
-                "'{}' is an ONNX file, which is written and not read; give a .safetensors or .pth file of the same weights",
+                "'{}' is an ONNX file, which cannot be read; give a .safetensors or .pth file of the same weights",
                 shown(path)
             ))),
             _ => Err(error),

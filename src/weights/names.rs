@@ -1,5 +1,5 @@
-//! Brings the tensors of others under torchvision's names: removes what wrappers put before every name, and adds the counts of
-//! batches that old files lack.
+//! Brings the tensors of others under torchvision's names: removes what wrappers put before every name, and adds the
+//! counts of batches that old files lack.
 
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_system::{Error, Result};
@@ -9,10 +9,11 @@ use super::{list, quoted};
 /// The end of a name that every ResNet has once. What is before it is the prefix of the network: of DDP (`module.`),
 /// `torch.compile` (`_orig_mod.`), Lightning (`model.`), or of a part of a larger model.
 const MARK: &str = "layer1.0.conv1.weight";
-/// Parts of a network whose names may lack the prefix: a classifier beside a `backbone.`.
+/// Parts of a network; some may lack the prefix, as a classifier next to `backbone.`.
 const PARTS: [&str; 7] = ["conv1.", "bn1.", "layer1.", "layer2.", "layer3.", "layer4.", "fc."];
 
-/// The tensors of the network in `state` under torchvision's names, and the names of the others; `origin` names their source.
+/// The tensors of the network in `state` under torchvision's names, and the names of the others; `origin` names their
+/// source.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if there are several networks, or if a tensor is there twice.
@@ -30,7 +31,7 @@ pub(super) fn plain(state: StateDict, origin: &str) -> Result<(StateDict, Vec<St
         };
         if tensors.contains_key(&short) {
             return Err(Error::Checkpoint(format!(
-                "the weights in {origin} hold both {} and the same with '{prefix}' before it; save one of the two",
+                "the weights in {origin} hold {} with and without the prefix '{prefix}'; save one of the two",
                 quoted(&short)
             )));
         }
@@ -49,7 +50,7 @@ fn prefix<'a>(state: &'a StateDict, origin: &str) -> Result<&'a str> {
         [only] => Ok(only),
         _ if found.contains(&"") => Ok(""),
         _ => Err(Error::Checkpoint(format!(
-            "{origin} holds {} networks, whose names begin with {}; save the state_dict of one of them",
+            "{origin} holds {} networks, with names that begin with {}; save the state_dict of one of them",
             found.len(),
             list(&found)
         ))),

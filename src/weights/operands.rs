@@ -50,7 +50,7 @@ impl<'a> Operands<'a> {
     pub(crate) fn line(&mut self) -> Outcome<&'a str> {
         let length = self.rest.iter().position(|byte| *byte == b'\n').ok_or_else(too_short)?;
         let line = self.take(length + 1)?;
-        std::str::from_utf8(&line[..length]).map_err(|_| "it holds a name that is not UTF-8".into())
+        std::str::from_utf8(&line[..length]).map_err(|_| "it contains a name that is not UTF-8".into())
     }
 }
 

@@ -55,7 +55,7 @@ impl<'a> Pickle<'a> {
     /// What a value is, if it is foreign, as in ` (an object of 'argparse.Namespace', which was not run)`.
     pub(crate) fn foreign(&self, id: Id) -> String {
         let Value::Foreign(module, name) = self.values[id] else { return String::new() };
-        format!(" (an object of {}, which was not run)", quoted(&format!("{module}.{name}")))
+        format!(" (an object of {}, which was not executed)", quoted(&format!("{module}.{name}")))
     }
 
     /// The attribute `name` of a dictionary.

@@ -30,13 +30,13 @@ type Outcome<T> = std::result::Result<T, String>;
 /// The attribute of a state dictionary that describes its use.
 pub(super) const ATTRIBUTE: &str = "kiln";
 
-/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one in a
-/// training script's checkpoint, whose other content is skipped; and the description in the dictionary's attribute `kiln`.
-/// `origin` is the path, for errors.
+/// A file's tensors of floats (as f32) and of integers (as i64), by name, and the description in the dictionary's
+/// attribute `kiln`. The file is a state dictionary or a training script's checkpoint with one; other content is
+/// skipped. `origin` is the path, for errors.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, if its state dictionary holds anything but named
-/// tensors, or if it asks for the operating system.
+/// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, if its state dictionary holds anything but
+/// named tensors, or if it asks for the operating system.
 pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metadata)> {
     let outcome = match bytes {
         [] => Err("it is empty".into()),
@@ -102,7 +102,7 @@ fn from_old(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     for key in keys_in_order {
         let storage = if let Value::Text(key) = keys.values[*key] { known.get(key) } else { None };
         let storage = storage.ok_or("it has a storage of unknown type")?;
-        let size = storage.elements.checked_mul(storage.width()).ok_or("it claims more bytes than it has")?;
+        let size = storage.elements.checked_mul(storage.width()).ok_or("it declares more bytes than it has")?;
         let (count, data) = rest.split_first_chunk().ok_or("it ends too early")?;
         if usize::try_from(u64::from_le_bytes(*count)) != Ok(storage.elements) {
             return Err(format!("its storage {} has two lengths", quoted(storage.key)));
@@ -137,7 +137,7 @@ fn dictionary(pickle: &Pickle<'_>) -> Outcome<Id> {
     let has = if items.is_empty() { "nothing".into() } else { few(items.iter().map(entry)) };
     let count = if found.is_empty() { "no" } else { "more than one" };
     let entries = ENTRIES.join("', '");
-    Err(format!("it holds {count} dictionary of tensors, and none as '{entries}'; it has {has}"))
+    Err(format!("it holds {count} dictionary of tensors, and none is named '{entries}'; it has {has}"))
 }
 
 /// The tensors of the state dictionary, by name, and its description.

@@ -1,8 +1,8 @@
 //! Writes a state dictionary as a file of `torch.save`, for `torch.load(FILE, weights_only=True)`.
 //!
-//! The pickle is an `OrderedDict` whose values are `torch._utils._rebuild_tensor_v2` of one storage each, in the
-//! opcodes of Python's `pickletools`; `zip` writes the archive. The description is an attribute of the dictionary, beside
-//! its tensors: `load_state_dict` accepts the dictionary as it is, and `torch.save` keeps the attribute.
+//! The pickle is an `OrderedDict` of `torch._utils._rebuild_tensor_v2` values with one storage each, in the opcodes of
+//! Python's `pickletools`; `zip` writes the archive. The description is an attribute of the dictionary:
+//! `load_state_dict` ignores it, and `torch.save` keeps it.
 
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_system::{Error, Result};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::pth::ATTRIBUTE;
 use super::{Description, zip};
 
-/// The dictionary as a `.pth` file, sorted by name, with the description as its attribute `kiln`; the same arguments always
-/// give the same bytes.
+/// The dictionary as a `.pth` file, sorted by name, with the description as its attribute `kiln`; the same arguments
+/// always give the same bytes.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if they exceed 4 GiB, which are not read.

@@ -43,7 +43,7 @@ pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, O
         hash: "SHA-256",
         checksum: checksum.to_ascii_lowercase(),
         limit: LIMITS[usize::from(name == RESNET34)],
-        remedy: format!("put the file to '{}' by hand", shown(cache.join(name))),
+        remedy: format!("save the file as '{}' by hand", shown(cache.join(name))),
         url,
     };
     fetch::ensure::<Sha256>(&file, cache, progress)

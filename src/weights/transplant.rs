@@ -1,4 +1,4 @@
-//! Loads weights of another training into a model's state: compares shapes, and leaves out a head for other classes.
+//! Loads weights of another training into a model's state: compares shapes, and drops a head for other classes.
 
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_system::{Error, Result};
@@ -20,11 +20,11 @@ impl Report {
     /// Notes for the user, a line each; empty if everything was loaded.
     pub fn notes(&self) -> Vec<String> {
         let head = self.dropped_head.map(|(theirs, ours)| {
-            format!("head of {theirs} classes left out, the new one has {ours} and starts afresh")
+            format!("head of {theirs} classes dropped; the new one has {ours} and starts untrained")
         });
         let listed = |names: &[String], what: &str| (!names.is_empty()).then(|| format!("{what}: {}", list(names)));
-        let missing = listed(&self.missing, "not given and left as initialised");
-        let unexpected = listed(&self.unexpected, "given and not used");
+        let missing = listed(&self.missing, "missing, so initialised");
+        let unexpected = listed(&self.unexpected, "not used");
         [head, missing, unexpected].into_iter().flatten().collect()
     }
 }
@@ -50,7 +50,7 @@ pub fn transplant(into: &mut StateDict, mut from: StateDict, origin: &str) -> Re
         let [theirs, ours] = [&unexpected, into].map(|state| list(state.keys()));
         return Err(Error::Checkpoint(format!(
             "no weight in {origin} has a name of this model: it has {theirs} where torchvision's ResNet has {ours}; \
-             give weights of a ResNet under torchvision's names"
+             give weights of a ResNet with torchvision's names"
         )));
     }
     into.extend(fitting);

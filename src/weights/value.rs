@@ -1,5 +1,5 @@
-//! The values that a pickle may create: dictionaries, tensors and their parts. Everything else is foreign: it has a name and
-//! is neither run nor looked into.
+//! The values that a pickle may create: dictionaries, tensors and their parts. Everything else is foreign: it has a
+//! name and is neither run nor looked into.
 
 use safetensors::Dtype;
 
@@ -39,14 +39,14 @@ pub(super) enum Function {
     RebuildTyped,
 }
 
-/// Modules whose names a file has only to do harm; `torch.load` blocks the same.
+/// Modules that only a malicious file names; `torch.load` blocks the same.
 const BLOCKED: [&str; 4] = ["sys", "os", "posix", "nt"];
 
 /// The function or class of a name.
 pub(super) fn global<'a>(module: &'a str, name: &'a str) -> Result<Value<'a>, String> {
     if BLOCKED.contains(&module) {
         let name = quoted(&format!("{module}.{name}"));
-        return Err(format!("its pickle asks for {name}, which no state_dict needs and which was not run"));
+        return Err(format!("its pickle asks for {name}, which no state_dict needs; it was not executed"));
     }
     let function = match (module, name) {
         ("collections", "OrderedDict") => Function::OrderedDict,

@@ -32,7 +32,7 @@ impl<'a> Archive<'a> {
     /// A reason that completes "... is not a readable PyTorch file".
     pub(super) fn open(bytes: &'a [u8]) -> Result<Self, String> {
         let archive = ZipArchive::from_slice(bytes);
-        let archive = archive.map_err(|_| "its end is missing, as of a download that was cut off, or is damaged")?;
+        let archive = archive.map_err(|_| "its end is missing or damaged, as after an incomplete download")?;
         let damaged = |error: Error| format!("its zip archive is damaged: {error}");
         let mut entries = BTreeMap::new();
         for header in archive.entries() {
@@ -63,7 +63,7 @@ impl<'a> Archive<'a> {
     /// The bytes of an entry, after a check of their checksum; `None` if there is no such name.
     pub(super) fn get(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
-        self.budget = self.budget.checked_sub(entry.data.len()).ok_or("entries of it overlap")?;
+        self.budget = self.budget.checked_sub(entry.data.len()).ok_or("its entries overlap")?;
         if crc32fast::hash(entry.data) != entry.crc {
             return Err(format!("its entry {} has the wrong checksum: it is damaged", quoted(name)));
         }

@@ -205,7 +205,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (TIMM, "--lr-base 0.1", "--learning-rate"),
     (TIMM, "--input-size 3 224 192", "--image-size 224"),
     (HYDRA, "data.batch_size=64 trainer.devices=2", "--batch-size 32"),
-    (HYDRA, "trainer=mps", "there is cpu, ddp, ddp_sim, dp, gpu and single"),
+    (HYDRA, "trainer=mps", "available: cpu, ddp, ddp_sim, dp, gpu and single"),
     (TIMM, "--aa rand-m9-n2", "--rand-augment-ops 2 --rand-augment-magnitude 27"),
     (TIMM, "--warmup-lr 1e-5", "schedule.warmup_start=0.01"),
     (TIMM, "--clip-grad 1 --clip-mode agc", "--clip-grad-norm"),

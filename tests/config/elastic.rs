@@ -44,11 +44,11 @@ fn elastic_runs_use_ddp_and_begin_with_one_process() {
 fn elastic_runs_that_cannot_be_are_refused() {
     for (line, rule) in [
         (&["--elastic=1:9", "--dist-url=tcp://n:1"][..], "every process must have a replica"),
-        (&["--elastic=2:4"], "must have an address to meet at"),
-        (&["--elastic=1:4", "--dist-url=tcp://n:1", "--rank=1"], "no rank of their own"),
-        (&["--elastic=1:4", "--dist-url=tcp://n:1", "--nnodes=2"], "no rank of their own"),
+        (&["--elastic=2:4"], "need a rendezvous address"),
+        (&["--elastic=1:4", "--dist-url=tcp://n:1", "--rank=1"], "assigns ranks itself"),
+        (&["--elastic=1:4", "--dist-url=tcp://n:1", "--nnodes=2"], "assigns ranks itself"),
         (&["--elastic", "--no-sync-bn"], "synchronised batch-norm"),
-        (&["--elastic", "--requeue"], "requeue cannot go with"),
+        (&["--elastic", "--requeue"], "requeue cannot be combined with"),
         (&["--elastic", "--lost-after=2"], "at least three heartbeats"),
         (&["--elastic", "--heartbeat=0"], "heartbeat must be"),
         (&["--elastic=sometimes"], "such as 1:4"),
@@ -56,7 +56,10 @@ fn elastic_runs_that_cannot_be_are_refused() {
         (&["--elastic", "--dist-url=tcp://a:1,b:1,c:1,d:1,e:1,f:1"], "one, three or five addresses, got '6'"),
         (&["--elastic", "--dist-url=tcp://a:1,b:1,a:1"], "dist url names 'a:1' twice"),
         (&["--elastic", "--dist-url=tcp://a:1,b,c:1"], "dist url must be tcp://HOST:PORT"),
-        (&["--gpu-ids=0", "--nnodes=2", "--dist-url=tcp://a:1,b:1,c:1"], "are for processes that come and go"),
+        (
+            &["--gpu-ids=0", "--nnodes=2", "--dist-url=tcp://a:1,b:1,c:1"],
+            "only an elastic run can have several addresses",
+        ),
     ] {
         let line = [&["--world-size=8"], line].concat();
         let lines = complaints(&line);

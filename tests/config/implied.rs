@@ -68,8 +68,7 @@ fn a_note_names_what_a_source_changes_and_nothing_else() {
     let note = |line: &[&str]| resolved(line).notes.into_iter().find(|note| note.contains("photographs"));
     assert_eq!(
         note(&["data=folder", "--stem", "imagenet"]).unwrap(),
-        "images are taken for photographs (--data folder): --image-size 224 --resized-crop 0.08 --center-crop 0.875, \
-         unless set"
+        "images are treated as photographs (--data folder): --image-size 224 --resized-crop 0.08 --center-crop 0.875, unless set"
     );
     assert_eq!(note(&["data=folder", "--image-size=8", "--resized-crop=1", "--center-crop=1", "--stem=cifar"]), None);
     assert_eq!(note(&["--data", "cifar100"]), None);
@@ -96,8 +95,7 @@ fn pretrained_weights_say_what_images_and_network_are_unless_the_user_does() {
     let Resolved { config, notes } = with(&line);
     assert_eq!(photographs(&config), (48, 0.08, 0.875, Stem::Cifar), "above what the source implies");
     assert_eq!(config.data.normalization.to_string(), "0.5,0.5,0.5/0.25,0.25,0.25");
-    let said = "images and network are those of the weights 'w.pth': --image-size 48 \
-                data.normalization=0.5,0.5,0.5/0.25,0.25,0.25 --stem cifar, unless set";
+    let said = "settings of the weights 'w.pth': --image-size 48 data.normalization=0.5,0.5,0.5/0.25,0.25,0.25 --stem cifar, unless set";
     assert!(notes.iter().any(|note| note == said), "{notes:?}");
     let own = with(&[&line[..], &["--image-size=64", "data.normalization=imagenet", "--stem=imagenet"]].concat());
     assert_eq!((own.config.data.image_size, own.config.model.stem), (64, Stem::Imagenet));

@@ -103,12 +103,12 @@ fn one_process_says_which_settings_it_has_no_use_for() {
         let notes = resolved(line).notes;
         assert!(notes.iter().any(|note| note.contains(words)), "{notes:?}");
     };
-    says(&["--gpu-ids=0", "--dist-backend=nccl"], "one device does not use nccl");
+    says(&["--gpu-ids=0", "--dist-backend=nccl"], "nccl is not used on one device");
     #[cfg(feature = "gloo")]
-    says(&["--gpu-ids=0,1", "--world-size=2", "--dist-backend=gloo"], "one process does not use gloo");
+    says(&["--gpu-ids=0,1", "--world-size=2", "--dist-backend=gloo"], "gloo is not used in one process");
     for engine in ["local", "nccl"] {
         let notes = resolved(&["--gpu-ids=0,1", "--world-size=2", &format!("--dist-backend={engine}")]).notes;
-        assert!(notes.iter().all(|note| !note.contains("does not use")), "{notes:?}");
+        assert!(notes.iter().all(|note| !note.contains("is not used")), "{notes:?}");
     }
 }
 
@@ -137,7 +137,7 @@ fn stages_have_devices_and_processes_of_their_own() {
     let resolved_of =
         |accumulated: &str| resolved(&["--stages", "2", "--gpu-ids", "0,1", "--accumulation-steps", accumulated]);
     assert_eq!(resolved_of("4").config.parallel.workers(), 2);
-    let takes_turns = |accumulated: &str| resolved_of(accumulated).notes.iter().any(|note| note.contains("in turns"));
+    let takes_turns = |accumulated: &str| resolved_of(accumulated).notes.iter().any(|note| note.contains("take turns"));
     assert_eq!([takes_turns("1"), takes_turns("4")], [true, false]);
     // The planner's are not known before, so one replica has all of a launcher's processes.
     let planned = parallel(TORCHRUN, &["--stages", "auto"]);
@@ -149,15 +149,15 @@ fn stages_have_devices_and_processes_of_their_own() {
 #[test]
 fn processes_that_cannot_run_are_refused() {
     for (line, rule) in [
-        ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),
+        ("--nnodes 2 --world-size 2", "'2' processes need a rendezvous address ("),
         ("--rank 2 --world-size 2 --dist-url tcp://n:1", "rank must be below the number of processes '2', got '2'"),
         ("--nnodes 3 --world-size 2 --dist-url tcp://n:1", "every process must have a replica, got '3'"),
         ("--world-size 2 --dist-url n:1", "dist url must be tcp://HOST:PORT, got 'n:1'"),
         ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
-        ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
+        ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "dist backend 'local' works in one process only"),
         (
             "--elastic --world-size 2 --gpu-ids 0,1 --dist-backend nccl",
-            "the dist backend nccl must have several processes in an elastic run",
+            "dist backend 'nccl' needs several processes in an elastic run",
         ),
         ("--tls-cert a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),
         ("parallel.tls_key=a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),
@@ -169,20 +169,20 @@ fn processes_that_cannot_run_are_refused() {
         #[cfg(feature = "gloo")]
         (
             "--stages 2 --elastic --dist-url tcp://n:1",
-            "a stage that is lost with its process is read from the run's directory, which needs a name",
+            "an elastic run with stages needs an output dir, from which lost stages are restored",
         ),
         ("--stages=-1", "stages must be"),
         ("--stages automatic", "stages must be"),
         ("--stages auto --split-points 3", "got '1' for 'auto' stages"),
-        ("--stages 2 --link 100", "link is for the planner, got '100' for '2' stages"),
-        ("--stages auto --elastic --dist-url tcp://n:1", "those of an elastic run change"),
+        ("--stages 2 --link 100", "link is only for the planner, got '100' for '2' stages"),
+        ("--stages auto --elastic --dist-url tcp://n:1", "an elastic run changes them"),
         #[cfg(feature = "gloo")]
         (
             "--stages 2 --elastic 1:5 --world-size 2 --dist-url tcp://n:1 --output-dir run",
             "got up to '5' for a world size of '2' in '2'",
         ),
         ("--stages 2 --split-points 3,7", "got '2' for '2' stages"),
-        ("--split-points 3", "use --stages 2, or leave --split-points out"),
+        ("--split-points 3", "use --stages 2, or remove --split-points"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);

@@ -72,7 +72,7 @@ fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
         ("cutout=8", "did you mean 'data.cutout=8'?"),
         ("trainers=ddp", "did you mean 'trainer=ddp'?"),
         ("trainer=dpd", "did you mean 'trainer=ddp'?"),
-        ("trainer=horovod", "there is cpu, ddp, ddp_sim, dp, gpu and single; --config-dir DIR adds"),
+        ("trainer=horovod", "available: cpu, ddp, ddp_sim, dp, gpu and single; --config-dir DIR adds"),
         ("trainer.epochs=3", "did you mean 'run.epochs'?"),
         ("optim.max_epochs=3", "did you mean 'run.epochs'?"),
         ("optim.momentm=0.9", "did you mean 'optim.momentum'?"),
@@ -111,7 +111,7 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["--accumulation-steps", "0"], "accumulation steps must be at least 1"),
         (
             ["--lr-warmup-decay", "0"],
-            "--lr-warmup-decay must be a share above 0, got '0'; 0.01 is torchvision's default",
+            "--lr-warmup-decay must be a fraction above 0, got '0'; 0.01 is torchvision's default",
         ),
         (["--seed", "-3"], "seed must be a whole number, at least 0, got '-3'"),
         (["--width", "0"], "width must be at least 1"),
@@ -128,9 +128,9 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["--timeout", "1e300"], "timeout must be above 0 and at most 1000000"),
         (["--keep-last", "0"], "keep last must be at least 1"),
         (["--checkpoint-every", "0steps"], "such as 1epochs or 500steps, or never, got '0steps'"),
-        (["--max-time", "soon"], "must be a time such as 90s, 45m, 2h30m or 1d"),
+        (["--max-time", "soon"], "must be a time, as in 90s, 45m, 2h30m or 1d"),
         (["--progress", "fancy"], "progress must be one of auto, tui, bar, plain, json or none, got 'fancy'"),
-        (["--gpu-ids", "0,x"], "gpu ids must be a list of whole numbers, such as 0,1, got '0,x'"),
+        (["--gpu-ids", "0,x"], "gpu ids must be a list of whole numbers, as in 0,1, got '0,x'"),
         (["--gpu-ids", ""], "gpu ids must name a device, got '[]'"),
         (["--gpu-ids", "0,0"], "gpu ids must be different, got '0' twice (--gpu-ids)"),
         (["--gpu-ids", "0,1"], "use --world-size 2 or fewer --gpu-ids"),
@@ -140,7 +140,7 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["optim.eps=0", "run.seed=1"], "eps must be above 0"),
         (["schedule.gamma=1.5", "run.seed=1"], "gamma must be above 0 and at most 1"),
         (["data.augment=2", "run.seed=1"], "augment must be true or false, got '2'"),
-        (["model.num_classes=1", "run.seed=1"], "num classes must be 0 (as many as the data has) or at least 2"),
+        (["model.num_classes=1", "run.seed=1"], "num classes must be 0 (one per class of the data) or at least 2"),
     ] {
         let complaint = complaint(&line);
         assert!(complaint.contains(rule), "{line:?}: {complaint}");
@@ -152,12 +152,12 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
 fn values_that_cannot_run_together_are_refused() {
     for (line, rule) in [
         ("--strategy single --world-size 2", "use --strategy ddp or --world-size 1"),
-        ("--nesterov --momentum 0", "nesterov must have a momentum above 0"),
-        ("--nesterov --optimizer adamw", "nesterov needs the optimizer sgd"),
-        ("--download --data synthetic", "download needs the data cifar10 or cifar100, got 'synthetic'"),
-        ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most the epochs '10', got '11'"),
+        ("--nesterov --momentum 0", "nesterov needs a momentum above 0"),
+        ("--nesterov --optimizer adamw", "nesterov works with optimizer 'sgd' only"),
+        ("--download --data synthetic", "download works with data cifar10 or cifar100 only, got 'synthetic'"),
+        ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most epochs '10', got '11'"),
         ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
-        ("run.log_units=true --world-size 2 --elastic 1:2", "leave run.log_units out, or train in one process"),
+        ("run.log_units=true --world-size 2 --elastic 1:2", "remove run.log_units, or train in one process"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);

@@ -96,10 +96,10 @@ impl Chaos {
 /// Warnings of a run that goes well: whoever has none of a lost stage says that the run goes back, a machine that has
 /// more to do may be slow, and few processors have instructions for f16.
 const TRUE_AT_TIMES: [&str; 4] = [
-    "warning: a stage was lost with its processes",
+    "warning: all processes of a stage were lost",
     "warning: waiting to take part: ",
     "warning: here f16 is slow",
-    "since the checkpoint before is not written yet: the disk is slow",
+    "for the previous checkpoint, because the disk is slow",
 ];
 
 /// What else a run may have on its mind when membership changes; the seed chooses.

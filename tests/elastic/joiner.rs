@@ -115,7 +115,7 @@ fn a_process_that_is_not_connected_in_time_stays_in_reserve() {
     let link = Link::to(job.port);
     let mut second = member(&job, link.port, "--timeout=3");
     let said = lines(rendezvous.stderr.take().unwrap());
-    let name = format!("process {} stays in reserve for 30.0 s, and the run goes on without it: ", second.id());
+    let name = format!("process {} stays in reserve for 30.0 s, and the run continues without it: ", second.id());
     until("it is left in reserve", || said.try_iter().any(|line| line.contains(&name)));
     job.steps(3);
     assert_eq!(job.generations().len(), 1);

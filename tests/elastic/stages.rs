@@ -88,7 +88,7 @@ fn a_lost_stage_is_read_from_the_last_checkpoint() {
     let epochs: Vec<&str> = ends.filter_map(|line| line.strip_prefix("epoch")?.get(..3)).collect();
     assert!(epochs.len() > 10 && epochs.iter().collect::<HashSet<_>>().len() == epochs.len(), "{shown}");
     let lines = errors(&output);
-    let warning = "a stage was lost with its processes; the run goes back to its last checkpoint";
+    let warning = "all processes of a stage were lost; the run goes back to its last checkpoint";
     assert!(lines.iter().any(|line| line.contains(warning)), "{lines:?}");
     let start = last_start(&job);
     assert!(start >= saved, "{saved} {start}");

@@ -33,7 +33,7 @@ fn saved(text: &str) -> (usize, String) {
     let words = "the state after step ";
     let line = text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("nothing is saved: {text}"));
     let (_, rest) = line.split_once(words).unwrap();
-    let (step, path) = rest.split_once(" is saved; go on with --resume=").unwrap();
+    let (step, path) = rest.split_once(" is saved; continue with --resume=").unwrap();
     (step.parse().unwrap(), path.to_string())
 }
 
@@ -102,7 +102,7 @@ fn who_was_asked_to_leave_goes_on_with_a_rendezvous_that_answers() {
     job.steps(3);
     signal(&second, "TERM");
     let text = output(second, 143);
-    assert!(text.contains("the other processes go on with the run"), "{text}");
+    assert!(text.contains("the other processes continue the run"), "{text}");
     assert_eq!(succeeded(&first.wait_with_output().unwrap()).matches("is saved").count(), 0);
     ends(rendezvous, Some(0));
     job.run().equals(&job.calm(), 50);

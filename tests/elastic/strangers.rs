@@ -251,7 +251,7 @@ fn those_who_are_turned_away_are_counted() {
         assert!(line.contains("did not prove that it knows the job's secret") && line.contains(&address), "{line}");
     }
     let log = end(service);
-    assert!(log.len() == 2 && log[1].contains("69 more times"), "{log:?}");
+    assert!(log.len() == 2 && log[1].contains("69 more connections"), "{log:?}");
     assert!(!log.concat().contains("stranger"), "{log:?}");
 }
 
@@ -331,7 +331,7 @@ fn a_secret_of_the_user_that_others_could_have_put_there_is_refused() {
     refused("led", "symbolic link");
     std::fs::create_dir_all(place.path("read")).unwrap();
     symlink(place.path("led/kiln"), place.path("read/kiln")).unwrap();
-    refused("read", "directory of this user's own");
+    refused("read", "directory that only this user may change");
     std::fs::remove_file(place.path("led/kiln/secret")).unwrap();
     std::fs::copy(place.path("planted"), place.path("led/kiln/secret")).unwrap();
     refused("led", "mode '644'");
@@ -346,7 +346,7 @@ fn a_secret_is_written_once_and_for_its_owner_only() {
     assert_eq!(std::fs::metadata(place.path("secret")).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(Secret::from_file(&place.path("secret")).is_ok() && text.len() == "kiln-\n".len() + 64, "{text}");
     symlink("nowhere", place.path("link")).unwrap();
-    for (name, reason) in [("secret", "exists already"), ("link", "exists already"), ("no/secret", "cannot write")] {
+    for (name, reason) in [("secret", "already exists"), ("link", "already exists"), ("no/secret", "cannot write")] {
         let output = place.bare(&["secret", name]).output().unwrap();
         assert_ne!(output.status.code(), Some(0));
         assert!(errors(&output).concat().contains(reason), "{:?}", errors(&output));

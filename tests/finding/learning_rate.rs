@@ -158,8 +158,7 @@ fn noise_alone_suggests_nothing() {
 
 #[test]
 fn a_curve_that_only_rises_asks_for_a_lower_begin() {
-    let rose = "the loss did not fall by more than chance before it rose; try more steps with --steps 200, or begin lower \
-                with --from 0.001";
+    let rose = "the loss did not fall by more than noise before it rose; try more steps with --steps 200, or start lower with --from 0.001";
     assert_eq!(none(&probes(100, 1e-1, 1e1, |x| 3.0 + x)), rose);
     let runaway = probes(100, 1e-1, 1e3, |x| 2.0 + 10f64.powf(2.0 * x));
     assert_eq!(none(&runaway), rose);

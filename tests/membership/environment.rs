@@ -72,7 +72,7 @@ fn a_cluster_that_does_not_have_the_task_is_refused() {
         (tf_config(r#""type":"worker","index":2"#), "TF_CONFIG has no worker 2 in its cluster"),
         (tf_config(r#""type":"ps","index":0"#), "TF_CONFIG names a task 'ps'"),
         ("TF_CONFIG={}".into(), "TF_CONFIG is not a cluster and a task: missing field `cluster`"),
-        ("TF_CONFIG=x".into(), "it reads like {\"cluster\""),
+        ("TF_CONFIG=x".into(), "it looks like {\"cluster\""),
         (r#"TF_CONFIG={"cluster":{},"task":{"type":"worker","index":0}}"#.into(), "TF_CONFIG has no worker 0"),
     ] {
         let complaint = complaints(&text);
@@ -220,7 +220,7 @@ fn every_wrong_value_is_named_in_a_line_of_its_own() {
     let message = complaints("RANK=one WORLD_SIZE=2 LOCAL_RANK=-1");
     assert_eq!(message.lines().count(), 2, "{message}");
     assert!(message.contains("RANK is 'one'") && message.contains("LOCAL_RANK is '-1'"), "{message}");
-    assert!(complaints("RANK=2 WORLD_SIZE=2").contains("RANK is '2', but must be below WORLD_SIZE, which is '2'"));
+    assert!(complaints("RANK=2 WORLD_SIZE=2").contains("RANK is '2', but must be below WORLD_SIZE '2'"));
     assert!(complaints("RANK=0 WORLD_SIZE=0").contains("WORLD_SIZE"));
     assert!(complaints("RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=70000").contains("MASTER_PORT is '70000'"));
     assert!(complaints(&SRUN.replace("STEP_NODELIST=node[1-2]", "STEP_NODELIST=node[1-")).contains("'node[1-'"));

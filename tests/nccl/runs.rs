@@ -146,7 +146,7 @@ fn a_connection_that_breaks_ends_with_one_verdict() {
 
 #[test]
 fn a_communicator_that_cannot_be_made_ends_with_one_verdict() {
-    fails_with_one_verdict("init:1", &[], &["connection of the processes", "NCCL: "]);
+    fails_with_one_verdict("init:1", &[], &["connecting the processes", "NCCL: "]);
 }
 
 /// NCCL's variables reach it, its lines have the rank before them, and `--dist-interface` is its interface.

@@ -37,8 +37,8 @@ fn what_cannot_be_planned_is_refused() {
     for (arguments, rule) in [
         (&["--", "--stages=2"][..], "train plan sets --stages itself"),
         (&["--nproc=2", "--", "--gpu-ids=0"], "train plan sets --gpu-ids itself"),
-        (&["--", "--link=10"], "--link is the bandwidth between the machines"),
-        (&["--run", "--nproc=2", "--", "--link=10"], "--link is the bandwidth between the machines"),
+        (&["--", "--link=10"], "--link cannot be combined with --run or one process"),
+        (&["--run", "--nproc=2", "--", "--link=10"], "--link cannot be combined with --run or one process"),
         (&["--", "--split-points=3"], "train plan sets --split-points itself"),
     ] {
         let output = place.bare(&[&["plan"], arguments].concat()).output().unwrap();

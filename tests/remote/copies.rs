@@ -73,8 +73,7 @@ fn a_run_goes_on_from_its_copies_on_another_machine() {
         ["--epochs=2", "--resume=first-files/checkpoints/step-00000004", &format!("--checkpoint-url={}", urls[0])];
     for more in [&[][..], &["--dry-run"]] {
         let lines = errors(&place.small("first-files", &[&back[..], more].concat()).output().unwrap());
-        let rule =
-            "has a copy of step 8, and the run would go on from step 4; go on from the copy with --resume file://";
+        let rule = "has a copy of step 8, but the run would resume from step 4; use the copy with --resume file://";
         assert!(lines.len() == 1 && lines[0].contains(rule), "{lines:?}");
     }
     // What names the latest copy leads nowhere else.
@@ -99,9 +98,9 @@ fn a_machine_without_a_disk_starts_the_same_command_again() {
     // Its own directory comes first.
     assert!(run("two", "--max-steps=8").contains("two/checkpoints/step-00000006 after step 6"));
     let lines = errors(&training(&place, "three", &url, &["--epochs=2"]).output().unwrap());
-    assert!(lines.len() == 1 && lines[0].contains("already holds copies of checkpoints"), "{lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("already holds the checkpoints of another run"), "{lines:?}");
     let lines = errors(&training(&place, "three", "copies", &[]).output().unwrap());
-    assert!(lines.len() == 1 && lines[0].contains("must have a URL, got 'copies'"), "{lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("must be a URL, got 'copies'"), "{lines:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
     let best = epochs.map(|epoch| epoch.val_accuracy).fold(0.0, f64::max);
     assert!(page("first/report.html").contains(&format!("{:.2} %", 100.0 * best)));
     let output = succeeded(&place.bare(&["report", "first", "second"]).output().unwrap());
-    assert_eq!(output, "report      report/report.html; curves.svg is beside it\n");
+    assert_eq!(output, "report      report/report.html, with curves.svg in the same directory\n");
     let both = page("report/report.html");
     for part in ["first", "second", "optim.learning_rate", "0.01"] {
         assert!(both.contains(part), "{part}");

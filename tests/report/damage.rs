@@ -14,7 +14,7 @@ fn a_place_without_a_run_is_one_clear_line() {
     let to = parent.path().join("report.html");
     for (place, what) in [("missing", "is not a directory"), (".", "holds no run")] {
         let error = report::write(&[parent.path().join(place)], &to).unwrap_err().to_string();
-        assert!(error.contains(what) && error.contains("such as runs/0001"), "{error}");
+        assert!(error.contains(what) && error.contains("as in runs/0001"), "{error}");
         assert_eq!(error.lines().count(), 1);
     }
     assert!(report::write(&[], &to).is_err());
@@ -44,7 +44,7 @@ fn a_damaged_file_is_named_and_the_rest_is_shown() {
             let directory = copy(&parent, "0001");
             fs::write(directory.join(file), damage).unwrap();
             let page = page(&[directory]);
-            assert!(page.contains(&format!("<li>{file} is damaged and left out: ")), "{file} with {damage:?}");
+            assert!(page.contains(&format!("<li>{file} is damaged and not shown: ")), "{file} with {damage:?}");
             assert!(!page.contains(&format!("<h2>{part}</h2>")) && page.contains("<h2>Curves</h2>"));
         }
     }
@@ -72,7 +72,7 @@ fn a_log_may_be_cut_off_anywhere() {
         let run = Run::read(&directory).unwrap();
         let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count();
         let records = run.steps.len() + run.epochs.len() + run.generations.len();
-        let is_cut = run.notes.iter().any(|note| note.contains("is cut off"));
+        let is_cut = run.notes.iter().any(|note| note.contains("is incomplete"));
         let ends_whole = length == 0 || whole[length - 1] == b'\n';
         // Without its line break only, a record is still a record.
         let expected = if whole[length] == b'\n' { (lines + 1, false) } else { (lines, !ends_whole) };
@@ -88,7 +88,7 @@ fn lines_that_are_no_records_are_counted() {
     edit(&directory.join("metrics.jsonl"), "\"step\":9,", "\"step\":-9,");
     let page = page(&[directory]);
     assert!(
-        page.contains("2 of 128 lines of metrics.jsonl are no records and left out, the first is line 4"),
+        page.contains("2 of 128 lines of metrics.jsonl are not records and are skipped, the first is line 4"),
         "{page}"
     );
 }
@@ -100,7 +100,7 @@ fn a_summary_is_not_the_last_word_of_a_run_that_went_on() {
     edit(&directory.join("summary.json"), "\"steps\": 120", "\"steps\": 60");
     edit(&directory.join("summary.json"), "812.4", "99.0");
     let page = page(&[directory]);
-    assert!(page.contains("the run went on after its summary at step 60"));
+    assert!(page.contains("the run continued after its summary at step 60"));
     assert_eq!(tile(&page, "Steps"), "120");
     assert_eq!(tile(&page, "Throughput"), "640", "that of the last epoch");
 }
@@ -113,7 +113,7 @@ fn an_evaluation_that_contradicts_itself_loses_those_parts() {
     edit(&directory.join("evaluation.json"), "iVBORw0KGgo", "iVBORw0K\\\"><b>");
     let page = page(&[directory]);
     assert!(page.contains("the confusion matrix does not have a row and a column per class"));
-    assert!(page.contains("some samples are no PNG images of a known class"));
+    assert!(page.contains("some samples are not PNG images of a known class"));
     assert!(!page.contains("<img") && page.contains("Top-1 accuracy"));
 }
 

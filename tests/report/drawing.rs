@@ -99,7 +99,7 @@ fn a_loss_that_is_not_finite_interrupts_its_curve_and_is_told() {
     let loss = charts.iter().find(|chart| chart.title == "Loss").unwrap();
     let is_faint = |shape: &&Shape| matches!(shape, Shape::Line(_, Ink::Faint(_)));
     assert_eq!(loss.figure().shapes.iter().filter(is_faint).count(), 2);
-    assert!(loss.remarks().contains(&"A value that is not finite is left out.".to_string()));
+    assert!(loss.remarks().contains(&"A value that is not finite is not drawn.".to_string()));
 }
 
 #[test]

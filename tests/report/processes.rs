@@ -154,7 +154,7 @@ fn a_step_of_stages_shows_when_each_of_them_computed() {
     }
     assert_eq!(bars.len(), expected.count());
     assert!(bars[..4].iter().all(|(at, _)| at[1] < bars[4].0[1]), "the first stage is above the second");
-    assert!(remark.ends_with("did not compute 0 %, 50 %."), "{remark}");
+    assert!(remark.ends_with("were idle for 0 %, 50 % of the time."), "{remark}");
     assert!(page(std::slice::from_ref(&directory)).contains("The passes of the median step"));
 
     fs::remove_file(directory.join("trace-rank-1.json")).unwrap();

@@ -53,7 +53,7 @@ fn every_value_of_a_list_is_drawn() {
 fn an_interval_that_cannot_be_drawn_from_is_refused() {
     refused(
         &["optim.momentum=interval(0.5,0.9)"],
-        "'optim.momentum' has an interval; say how many points to draw: --samples N",
+        "'optim.momentum' has an interval; give the number of points with --samples N",
     );
     for wrong in [
         "interval(1,0.5)",

@@ -12,7 +12,7 @@ use super::{assert_line, fixture, read};
 fn what_would_run_code_is_refused_and_does_not_run() {
     let witness = Path::new("/tmp/kiln-weights-executed");
     for name in ["evil.pth", "evil_legacy.pth"] {
-        assert_line(&read(&fixture(name)).unwrap_err().to_string(), &[name, "posix.system", "not run", REMEDY]);
+        assert_line(&read(&fixture(name)).unwrap_err().to_string(), &[name, "posix.system", "not executed", REMEDY]);
     }
     assert_line(&read(&fixture("evil.pkl")).unwrap_err().to_string(), &["evil.pkl", REMEDY]);
     // Also where no tensor is: behind the state dictionary, or beside it.
@@ -35,7 +35,7 @@ fn what_holds_no_readable_tensors_is_refused() {
         ("list.pth", "no dictionary"),
         (
             "no_tensors.pth",
-            "none as 'state_dict', 'model_state_dict', 'model', 'net', 'model_state', 'weights', 'params'",
+            "none is named 'state_dict', 'model_state_dict', 'model', 'net', 'model_state', 'weights', 'params'",
         ),
         ("no_tensors.pth", "it has 'epoch'"),
         ("several.pth", "more than one dictionary of tensors"),

@@ -290,7 +290,7 @@ fn a_dictionary_with_a_tensor_of_another_shape_is_not_exported() {
     ];
     for (name, shape, due) in cases {
         let line = refusal(|tensors| drop(tensors.insert(name.into(), zeros(shape))));
-        assert_eq!(line, format!("'{name}' has shape {shape:?} where {due} is due"));
+        assert_eq!(line, format!("'{name}' has shape {shape:?}, expected {due}"));
     }
 }
 

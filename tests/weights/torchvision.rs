@@ -99,7 +99,7 @@ fn without_a_network_the_line_says_what_to_put_where() {
     let message = complaint(&url, RESNET18);
     assert_line(
         &message,
-        &[&format!("'{url}/{RESNET18}'"), "try again", "put the file to 'DIR/resnet18-f37072fd.pth'"],
+        &[&format!("'{url}/{RESNET18}'"), "try again", "save the file as 'DIR/resnet18-f37072fd.pth'"],
     );
     let (url, server) = serve("404 Not Found\r\ncontent-length: 0".into(), vec![]);
     assert_line(&complaint(&url, RESNET18), &["404", &url]);

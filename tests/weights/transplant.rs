@@ -47,7 +47,7 @@ fn a_head_of_other_classes_stays_fresh_and_is_told() {
         assert_eq!(tensor, &source[name], "{name}");
     }
     assert_eq!(report, Report { dropped_head: Some((1000, 10)), ..Report::default() });
-    assert_eq!(report.notes(), ["head of 1000 classes left out, the new one has 10 and starts afresh"]);
+    assert_eq!(report.notes(), ["head of 1000 classes dropped; the new one has 10 and starts untrained"]);
 }
 
 #[test]
@@ -63,10 +63,8 @@ fn what_is_missing_or_left_over_is_listed() {
     let report = transplant(&mut into, from, "'their.pth'").unwrap();
     assert_eq!(report.missing, ["bn1.weight", "fc.bias"]);
     assert_eq!(report.unexpected, ["layer9.a", "layer9.b", "layer9.c", "layer9.d\n"]);
-    let notes = [
-        "not given and left as initialised: 'bn1.weight', 'fc.bias'",
-        "given and not used: 'layer9.a', 'layer9.b', 'layer9.c' and 1 more",
-    ];
+    let notes =
+        ["missing, so initialised: 'bn1.weight', 'fc.bias'", "not used: 'layer9.a', 'layer9.b', 'layer9.c' and 1 more"];
     assert_eq!(report.notes(), notes);
     assert_eq!(into["bn1.weight"], model(4, 3, 10, 0.0)["bn1.weight"]);
     assert_eq!((into.len(), &into["conv1.weight"]), (6, &model(4, 3, 10, 5.0)["conv1.weight"]));

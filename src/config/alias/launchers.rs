@@ -10,7 +10,7 @@ const PORT: &str = "--master-port";
 /// The port of PyTorch's launchers.
 const USUAL_PORT: &str = "29500";
 const LAUNCH: super::Means =
-    Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
+    Nothing("one process hosts all its --gpu-ids; for several processes use 'train launch --nproc N -- ARGUMENTS'");
 
 pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--nproc-per-node", LAUNCH),
@@ -28,7 +28,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--local-rank", Read(local_rank)),
     Alias::word(
         "--max-restarts",
-        Choice(&[("0", &[])], "--elastic MIN:MAX goes on with the processes that are left, without a restart"),
+        Choice(&[("0", &[])], "--elastic MIN:MAX continues with the remaining processes, without a restart"),
     ),
 ];
 
@@ -37,7 +37,7 @@ fn meeting(host: &str, port: &str) -> super::Read {
     let host = if is_bare_ipv6 { format!("[{host}]") } else { host.into() };
     match port.parse::<u16>() {
         Ok(1..) if !host.is_empty() => Ok(vec![("parallel.dist_url", format!("tcp://{host}:{port}"))]),
-        _ => Err(("a host, its port a number from 1 to 65535", "use --dist-url tcp://HOST:PORT".into())),
+        _ => Err(("a host with a port from 1 to 65535", "use --dist-url tcp://HOST:PORT".into())),
     }
 }
 
@@ -53,6 +53,6 @@ fn local_rank(value: &str, _: &Line) -> super::Read {
     match value.parse::<i64>() {
         Ok(-1 | 0) => Ok(Vec::new()),
         Ok(device @ 1..=1023) => Ok(vec![("parallel.gpu_ids", format!("[{device}]"))]),
-        _ => Err(("a whole number, -1 to 1023", "leave it out: the launcher's LOCAL_RANK says it".into())),
+        _ => Err(("a whole number, -1 to 1023", "remove it: the launcher sets LOCAL_RANK".into())),
     }
 }

@@ -11,7 +11,7 @@ use super::{Alias, BF16, F16, F32, LOGGER, Line};
 pub const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
-const LOADING: &str = "images are loaded by threads of this process: leave it out; --threads N limits all threads";
+const LOADING: &str = "remove it: threads of this process load images; --threads N limits all threads";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
 
 pub(super) const WORDS: &[Alias] = &[
@@ -24,7 +24,7 @@ pub(super) const WORDS: &[Alias] = &[
         "trainer.fast_dev_run",
         Choice(
             &[("true", &[("run.fast_dev_run", "true")]), ("false", &[("run.fast_dev_run", "false")])],
-            "use --fast-dev-run, and --max-steps N for a number of steps",
+            "use --fast-dev-run, or --max-steps N for a number of steps",
         ),
     ),
     Alias::key("trainer.accumulate_grad_batches", "run.accumulation_steps"),
@@ -50,7 +50,7 @@ pub(super) const WORDS: &[Alias] = &[
                 ("dp", &[("parallel.strategy", "ddp")]),
                 ("single_device", &[("parallel.strategy", "single")]),
             ],
-            "every replica holds the whole model: use --strategy ddp",
+            "every replica holds the whole model; use --strategy ddp",
         ),
     ),
     Alias::word(
@@ -73,15 +73,15 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.log_every_n_steps", "run.log_every"),
     Alias::word(
         "trainer.num_sanity_val_steps",
-        Choice(&[("0", &[])], "there is no validation before training; leave it out, --dry-run checks everything"),
+        Choice(&[("0", &[])], "remove it: there is no validation before training; --dry-run checks everything"),
     ),
     Alias::word(
         "trainer.check_val_every_n_epoch",
-        Choice(&[("1", &[])], "every epoch is validated; --limit-val-batches N makes that shorter"),
+        Choice(&[("1", &[])], "every epoch is validated; --limit-val-batches N shortens that"),
     ),
     Alias::word(
         "trainer.val_check_interval",
-        Choice(&[("1.0", &[])], "the end of every epoch is validated; --limit-val-batches N makes that shorter"),
+        Choice(&[("1.0", &[])], "validation is at the end of every epoch; --limit-val-batches N shortens it"),
     ),
     Alias::word(
         "trainer.enable_progress_bar",
@@ -89,7 +89,7 @@ pub(super) const WORDS: &[Alias] = &[
     ),
     Alias::word(
         "trainer.enable_checkpointing",
-        Choice(&[("true", &[])], "the end of a run is always saved; --checkpoint-every never saves nothing else"),
+        Choice(&[("true", &[])], "the end of a run is always saved; '--checkpoint-every never' saves nothing else"),
     ),
     Alias::word("trainer.profiler", Choice(&[("simple", &[("run.profile", "true")])], "use --profile")),
     Alias::key("seed", "run.seed"),
@@ -109,8 +109,8 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key("datamodule.data_dir", "data.dir"),
     Alias::word("data.num_workers", Nothing(LOADING)),
     Alias::word("datamodule.num_workers", Nothing(LOADING)),
-    Alias::word("data.pin_memory", Nothing("leave it out: no memory is pinned")),
-    Alias::word("datamodule.pin_memory", Nothing("leave it out: no memory is pinned")),
+    Alias::word("data.pin_memory", Nothing("remove it: no memory is pinned")),
+    Alias::word("datamodule.pin_memory", Nothing("remove it: no memory is pinned")),
     Alias::word(
         "ckpt_path",
         Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
@@ -146,7 +146,7 @@ fn max_time(value: &str, _: &Line) -> super::Read {
     };
     match parts.as_deref().and_then(seconds) {
         Some(seconds) => Ok(vec![("run.max_time", time_limit::format(Duration::from_secs(seconds)))]),
-        None => Err(("a time such as 00:12:00:00", "use --max-time 12h".into())),
+        None => Err(("a time, as in 00:12:00:00", "use --max-time 12h".into())),
     }
 }
 

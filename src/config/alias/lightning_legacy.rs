@@ -4,7 +4,7 @@ use super::Means::{Choice, Nothing, Read};
 use super::placement::{GPUS, LEGACY_NODES, gpus, machines};
 use super::{Alias, F16, F32};
 
-const SHARE: &str = "name the devices that are to compute, as in --gpu-ids 0,1";
+const SHARE: &str = "name the devices, as in --gpu-ids 0,1";
 
 pub(super) const WORDS: &[Alias] = &[
     Alias::word(GPUS, Read(gpus)),
@@ -19,7 +19,7 @@ pub(super) const WORDS: &[Alias] = &[
                 ("ddp_spawn", &[("parallel.strategy", "ddp")]),
                 ("ddp_cpu", &[("parallel.strategy", "ddp"), ("parallel.backend", "flex")]),
             ],
-            "ddp2 shares a machine's batch among its devices: use --strategy ddp with a --batch-size for one device",
+            "ddp2 splits a machine's batch over its devices; use --strategy ddp with a --batch-size per device",
         ),
     ),
     Alias::word("trainer.use_amp", Choice(&[("true", F16), ("false", F32)], "use --precision f16, bf16 or f32")),
@@ -27,12 +27,12 @@ pub(super) const WORDS: &[Alias] = &[
         "trainer.amp_level",
         Choice(
             &[("o0", F32), ("o1", F16), ("o2", F16)],
-            "O3 keeps weights in f16, which Kiln keeps in f32: use --precision f16",
+            "O3 keeps weights in f16, Kiln always in f32; use --precision f16",
         ),
     ),
     Alias::word(
         "trainer.amp_backend",
-        Choice(&[("native", &[]), ("apex", &[])], "mixed precision is Kiln's own: use --precision f16 or bf16"),
+        Choice(&[("native", &[]), ("apex", &[])], "Kiln has its own mixed precision; use --precision f16 or bf16"),
     ),
     Alias::key("trainer.max_nb_epochs", "run.epochs"),
     Alias::key("trainer.gradient_clip", "optim.clip_grad_norm"),
@@ -41,13 +41,13 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.resume_from_checkpoint", "checkpoint.resume"),
     Alias::word(
         "trainer.auto_lr_find",
-        Choice(&[("false", &[])], "'train find lr -- ARGUMENTS' finds a rate before a training"),
+        Choice(&[("false", &[])], "find a learning rate before training with 'train find lr -- ARGUMENTS'"),
     ),
     Alias::word(
         "trainer.auto_scale_batch_size",
-        Choice(&[("false", &[])], "'train find batch-size -- ARGUMENTS' finds a size before a training"),
+        Choice(&[("false", &[])], "find a batch size before training with 'train find batch-size -- ARGUMENTS'"),
     ),
     Alias::word("trainer.auto_select_gpus", Choice(&[("false", &[])], SHARE)),
-    Alias::word("trainer.benchmark", Nothing("leave it out: kernels are the backend's choice")),
-    Alias::word("trainer.tpu_cores", Nothing("'train doctor' lists the devices that there are")),
+    Alias::word("trainer.benchmark", Nothing("remove it: the backend chooses kernels")),
+    Alias::word("trainer.tpu_cores", Nothing("'train doctor' lists the devices")),
 ];

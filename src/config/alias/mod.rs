@@ -97,13 +97,13 @@ pub fn all() -> impl Iterator<Item = &'static Alias> {
     [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS].into_iter().flatten()
 }
 
-/// The alias of this name; those of Lightning's trainer also without `trainer.`.
+/// The alias of this name; aliases of Lightning's trainer also match without `trainer.`.
 pub fn find(name: &str) -> Option<&'static Alias> {
     let bare = || all().find(|alias| alias.name.strip_prefix(TRAINER) == Some(name));
     all().find(|alias| alias.name == name).or_else(bare)
 }
 
-/// The key with an alias whose last part is `name`, as in `max_epochs`.
+/// The key with an alias that ends in `name`, as in `max_epochs`.
 pub fn key_of(name: &str) -> Option<&'static str> {
     let last = |alias: &Alias| alias.name.rsplit('.').next().map(|last| last.trim_start_matches('-').replace('-', "_"));
     all().find_map(|alias| match alias.means {

@@ -11,16 +11,15 @@ const RESNET: super::Means = Choice(
         ("resnet18", &[("model.stem", "imagenet"), ("model.depth", "18")]),
         ("resnet34", &[("model.stem", "imagenet"), ("model.depth", "34")]),
     ],
-    "Kiln trains resnet18 and resnet34; --stem cifar is for small images",
+    "Kiln trains resnet18 and resnet34; for small images use --stem cifar",
 );
-const LOADING: super::Means =
-    Nothing("images are loaded by threads of this process: leave it out; --threads N limits all threads");
+const LOADING: super::Means = Nothing("remove it: threads of this process load images; --threads N limits all threads");
 /// timm counts epochs from the start of the run, torchvision from the end of the warm-up; both change the rate between
 /// epochs.
 const FROM_START: (&str, &str) = ("schedule.counted_from", "start");
 const AFTER_WARMUP: (&str, &str) = ("schedule.counted_from", "warmup");
 const BY_EPOCH: (&str, &str) = ("schedule.interval", "epoch");
-const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the backend's choice");
+const KERNELS: super::Means = Nothing("remove it: the backend chooses layouts and kernels");
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
 pub(super) const FLAGS: &[Alias] = &[
@@ -44,7 +43,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("adamw", &[("optim.optimizer", "adamw")]),
                 ("lars", &[("optim.optimizer", "lars")]),
             ],
-            "timm's sgd is --optimizer sgd --nesterov, torchvision's is --optimizer sgd",
+            "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's",
         ),
     ),
     Alias::word("--clip-grad", Read(clip)),
@@ -57,7 +56,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("cosine", &[("schedule.kind", "cosine"), FROM_START, BY_EPOCH]),
                 ("step", &[("schedule.kind", "step"), ("schedule.step_epochs", "90"), FROM_START, BY_EPOCH]),
             ],
-            "'train --help' lists what --schedule can be",
+            "'train --help' lists the choices of --schedule",
         ),
     ),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
@@ -71,7 +70,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("steplr", &[("schedule.kind", "step"), AFTER_WARMUP, BY_EPOCH]),
                 ("exponentiallr", &[("schedule.kind", "step"), ("schedule.step_epochs", "1"), AFTER_WARMUP, BY_EPOCH]),
             ],
-            "'train --help' lists what --schedule can be",
+            "'train --help' lists the choices of --schedule",
         ),
     ),
     Alias::key("--decay-rate", "schedule.gamma"),
@@ -83,7 +82,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--lr-warmup-decay", Read(|value, _| warmup_decay(value))),
     Alias::word(
         "--warmup-lr",
-        Nothing("schedule.warmup_start=0.01 is the share of the peak at which the warm-up starts"),
+        Nothing("use schedule.warmup_start=0.01, the fraction of the peak at which the warm-up starts"),
     ),
     Alias::switch("--no-aug", Sets(&[("data.augment", "false")])),
     Alias::key("--mixup-prob", "data.mix_prob"),
@@ -104,7 +103,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("torch/cifar10", &[("data.source", "cifar10")]),
                 ("torch/cifar100", &[("data.source", "cifar100")]),
             ],
-            "a directory of images is --data folder --data-dir DIR",
+            "for a directory of images use --data folder --data-dir DIR",
         ),
     ),
     Alias::switch("--dataset-download", Sets(&[("data.download", "true")])),
@@ -117,20 +116,23 @@ pub(super) const FLAGS: &[Alias] = &[
         "--hflip",
         Choice(
             &[("0", &[("data.flip", "false")]), ("0.0", &[("data.flip", "false")]), ("0.5", &[("data.flip", "true")])],
-            "half of the images are flipped, or none: use data.flip=true or data.flip=false",
+            "half of the images are flipped, or none; use data.flip=true or data.flip=false",
         ),
     ),
     Alias::word("--input-size", Read(input_size)),
     Alias::word(
         "--cooldown-epochs",
-        Choice(&[("0", &[])], "a schedule ends with the last epoch: raise --epochs, and set schedule.final_lr"),
+        Choice(&[("0", &[])], "a schedule ends with the last epoch; raise --epochs, and set schedule.final_lr"),
     ),
     Alias::word(
         "--lr-base",
-        Nothing("--learning-rate is that of one replica, about --lr-base x batch size / 256, and grows with the world"),
+        Nothing(
+            "use --learning-rate, which is per replica (about --lr-base x batch size / 256) and is scaled with the \
+             world size",
+        ),
     ),
     Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
-    Alias::word("--log-dir", Nothing("logs lie in the run's directory: use --output-dir DIR, and --tensorboard")),
+    Alias::word("--log-dir", Nothing("logs are in the run's directory; use --output-dir DIR and --tensorboard")),
     Alias::switch("--no-cuda", Sets(&[("parallel.backend", "flex")])),
     Alias::word("--logger", LOGGER),
     Alias::switch("--wandb", Nothing(LOGS)),
@@ -157,19 +159,16 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("mirroredstrategy", &[("parallel.strategy", "ddp")]),
                 ("multiworkermirroredstrategy", &[("parallel.strategy", "ddp")]),
             ],
-            "there is no parameter server: use --strategy ddp",
+            "there is no parameter server; use --strategy ddp",
         ),
     ),
     Alias::switch(
         "--multiprocessing-distributed",
         Nothing(
-            "leave it out: one process hosts all --gpu-ids of its machine, and --world-size counts devices, not machines",
+            "remove it: one process hosts all --gpu-ids of its machine, and --world-size counts devices, not machines",
         ),
     ),
-    Alias::word(
-        "--start-epoch",
-        Nothing("leave it out: --resume goes on in the epoch, and at the image, of its checkpoint"),
-    ),
+    Alias::word("--start-epoch", Nothing("remove it: --resume continues at the exact image of its checkpoint")),
     Alias::switch("--evaluate", EVALUATE),
     Alias::switch("--test-only", EVALUATE),
     Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
@@ -198,7 +197,7 @@ fn of_steps(key: &'static str, value: &str, line: &Line) -> Vec<(&'static str, S
 /// Kiln's own 0 means the rate of one replica.
 fn warmup_decay(value: &str) -> super::Read {
     if value.trim().parse() == Ok(0.0) {
-        return Err(("a share above 0", "0.01 is torchvision's default".into()));
+        return Err(("a fraction above 0", "0.01 is torchvision's default".into()));
     }
     Ok(vec![("schedule.warmup_start", value.into())])
 }
@@ -223,17 +222,20 @@ fn input_size(value: &str, _: &Line) -> super::Read {
     let sizes: Vec<&str> = value.split([',', ' ']).collect();
     match sizes[..] {
         ["3", height, width] if height == width => Ok(vec![("data.image_size", height.into())]),
-        _ => Err(("3 and twice the side of square images, as in 3 224 224", "use --image-size 224".into())),
+        _ => Err(("3 and the same side twice, as in 3 224 224", "use --image-size 224".into())),
     }
 }
 
 /// timm's RandAugment (`rand-m9-n2`) differs: magnitudes up to 10, and each operation is applied with probability 0.5.
 fn rand_augment(value: &str, _: &Line) -> super::Read {
-    const RULE: &str = "empty, because timm's RandAugment differs from torchvision's, which Kiln has";
+    const RULE: &str = "empty, because Kiln has torchvision's RandAugment, which differs from timm's";
     let part = |letter: char, usual: u32| {
         let number = |part: &str| part.strip_prefix(letter)?.parse().ok();
         value.split('-').skip(1).find_map(number).unwrap_or(usual)
     };
     let (magnitude, ops) = (part('m', 10).min(10) * 3, part('n', 2));
-    Err((RULE, format!("about as strong is --rand-augment-ops {ops} --rand-augment-magnitude {magnitude}")))
+    Err((
+        RULE,
+        format!("use --rand-augment-ops {ops} --rand-augment-magnitude {magnitude} for about the same strength"),
+    ))
 }

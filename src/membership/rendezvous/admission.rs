@@ -1,6 +1,6 @@
-//! Admission: limits the number and the time of connections that are not those of members.
+//! Admission: limits the number and the time of connections that do not belong to members.
 //!
-//! A connection is unproven until its process was admitted, and has [`HANDSHAKE`] for that, whatever it sends.
+//! A connection is unproven until its process was admitted, and has [`HANDSHAKE`] to prove itself.
 //! There are at most [`MOST_UNPROVEN`] of these, and [`MOST_OF_ADDRESS`] of one address; beyond, a new connection
 //! replaces the oldest one that has had its [`GUARANTEED_TIME`], so that a process that only needs a handshake is
 //! served soon even if others hold connections or reconnect again and again. Connections of members do not count; the
@@ -56,12 +56,12 @@ impl ConnectionHandle {
         Self { peer, state: Arc::new(watch::Sender::new(ConnectionState::Unproven)) }
     }
 
-    /// Marks the connection as that of a process that knows the secret.
+    /// Marks the connection as proven: its process knows the secret.
     pub(crate) fn prove(&self) {
         self.advance(ConnectionState::Unproven, ConnectionState::Proven);
     }
 
-    /// Marks the connection as that of a member, without a time limit.
+    /// Marks the connection as a member's, without a time limit.
     pub(crate) fn admit(&self) {
         self.advance(ConnectionState::Proven, ConnectionState::Member);
     }
@@ -131,7 +131,7 @@ impl Drop for Connection {
         let why = match self.first {
             Some(HANDSHAKE_RECORD) => "it did not prove that it knows the job's secret",
             Some(_) => NO_TLS,
-            // As who only looks whether somebody listens.
+            // As from a probe that only checks whether the port is open.
             None => return,
         };
         let is_unproven = *self.handle.state.borrow() == ConnectionState::Unproven;
@@ -229,8 +229,8 @@ pub(super) async fn keep(
     }
 }
 
-/// Raises the limit of open files to the system's maximum, since every connection needs one. A usage error if that is too
-/// few for the files and connections of a process.
+/// Raises the limit of open files to the system's maximum, since every connection needs one. A usage error if that is
+/// too few for the files and connections of a process.
 pub(super) fn raise_limit() -> Result<()> {
     // SAFETY: both calls only read and write the structure.
     unsafe {
@@ -241,8 +241,8 @@ pub(super) fn raise_limit() -> Result<()> {
         }
         if limit.rlim_cur < FEWEST_FILES {
             return Err(Error::usage(format!(
-                "a process of several needs {FEWEST_FILES} open files or more, and the system allows '{}'; raise that \
-                 with 'ulimit -n 1024'",
+                "a run of several processes needs at least {FEWEST_FILES} open files per process, but the system \
+                 allows '{}'; raise that with 'ulimit -n 1024'",
                 limit.rlim_cur
             )));
         }

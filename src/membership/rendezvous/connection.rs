@@ -20,7 +20,8 @@ use super::{Terms, greeting, rpc, sentence};
 /// How many messages may wait for the connection before no more are taken from the process.
 const BACKLOG: usize = 16;
 /// Why an attempt failed at a process that holds an address of the rendezvous and does not lead.
-pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
+pub(super) const NO_LEADER: &str =
+    "no process at that address is the leader; a majority of the addresses of --dist-url must be held";
 
 /// Why an attempt to join failed. It quotes the other side only after a proof.
 pub(super) enum DialError {
@@ -84,11 +85,11 @@ impl Dialer {
     /// The connection broke. Who encrypts ends one that does not: with an alert or, if that is lost, without a word.
     fn broken(&self) -> DialError {
         if !self.terms.secret.is_none() {
-            return DialError::Transient("it broke off the greeting".into());
+            return DialError::Transient("it aborted the greeting".into());
         }
         DialError::Unproven(format!(
-            "the program at '{}' does not speak without encryption, as the rendezvous of a job without a secret does; give \
-             this process the --job-secret-file of its job instead of --insecure, or another address",
+            "the program at '{}' requires encryption, so it is not the rendezvous of a job without a secret; use the \
+             --job-secret-file of the job instead of --insecure, or another address",
             self.address
         ))
     }
@@ -96,9 +97,9 @@ impl Dialer {
     fn unreachable(&self, error: &tonic::transport::Error) -> DialError {
         match distrust(error) {
             Some(how) => DialError::Unproven(format!(
-                "the program at '{}' did not prove that it knows the job's secret ({how}); give every process of the job \
-                 the same --job-secret-file (without one, each user of a machine has another secret), and an address that \
-                 no other program uses",
+                "the program at '{}' did not prove that it knows the job's secret ({how}); give every process of the \
+                 job the same --job-secret-file (without one, each user of a machine has a different secret), and an \
+                 address that no other program uses",
                 self.address
             )),
             None if is_refused(error) => DialError::Absent(cause(error)),
@@ -155,7 +156,7 @@ impl Session {
                         unanswered = 0;
                         shared.handle_message(message);
                         if shared.is_unknown() {
-                            return Some("it does not know this process any more".into());
+                            return Some("it no longer knows this process".into());
                         }
                     }
                     Err(how) => return (!leaving && !shared.is_over()).then_some(how),

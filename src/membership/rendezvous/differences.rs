@@ -8,7 +8,7 @@ use super::sentence;
 /// How many differing settings a refusal names.
 const MOST: usize = 5;
 
-/// Refuses a process whose configuration differs from that of a member.
+/// Refuses a process with a configuration other than a member's.
 pub(super) fn compare(
     [theirs, ours]: [&BTreeMap<String, String>; 2],
     [their_name, our_name]: [String; 2],

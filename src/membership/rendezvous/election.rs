@@ -1,22 +1,23 @@
 //! Which address of an elastic run with several holds its rendezvous: an election by leases.
 //!
-//! At each address one process is a **voter** and a candidate. A candidate claims the votes; the one to which a majority
-//! has granted them **leads** for as long as these grants last, and renews them. Time and answers go in, claims go out: no
-//! network, no clock, nothing on a disk.
+//! At each address one process is a **voter** and a candidate. A candidate claims the votes; the one to which a
+//! majority has granted them **leads** for as long as these grants last, and renews them. Time and answers go in,
+//! claims go out: no network, no clock, nothing on a disk.
 //!
 //! Why there is never a second leader, and never a member that computes for an earlier one:
 //!
 //! - A voter grants its vote to one candidate at a time, for a lease from when it got the claim. A voter that has just
 //!   been started may have forgotten a grant, so it grants nothing for one lease.
-//! - A candidate counts four fifths of a lease from when it *sent* the claim, so for it a grant is over before it is for
-//!   the voter, although messages are late and clocks run at rates that differ by up to a fifth.
-//! - Two majorities share a voter. So the grants of the next leader begin after those of the one before have ended.
+//! - A candidate counts four fifths of a lease from when it *sent* the claim, so for it a grant is over before it is
+//!   for the voter, although messages are late and clocks run at rates that differ by up to a fifth.
+//! - Two majorities share a voter. So the grants of the next leader begin after the grants of the previous one have
+//!   ended.
 //! - The answer to a heartbeat says how long the leader's grants last, and no member updates its state for longer (see
-//!   [`client`](super::Client)). So the leases of all members are over as well: a leader that was stopped or cut off, its
-//!   late views and the members on its side of a split network cannot do a step beside the next leader's.
+//!   [`client`](super::Client)). So the leases of all members are over as well: members of a leader that was stopped or
+//!   cut off cannot commit a step while the next leader's members do.
 //!
-//! What a new leader does not know it learns from the members, as a restarted service does. Claims of a leader carry the
-//! number of its generation, so that members that were away for long do not pass for its.
+//! A new leader learns the state of the run from the members, as a restarted service does. Claims of a leader carry the
+//! number of its generation, so that members that were away for long are not mistaken for its own.
 //!
 //! Candidates claim the votes in the order of the addresses and stop at one that another candidate has, so that they
 //! contend at the first voter that answers. One that got too few lets its grants run out, each for another time.
@@ -34,7 +35,7 @@ pub enum Vote {
     Young,
 }
 
-/// How long a leader is silent, where a member is lost after `lost_after`, before another one may be elected.
+/// How long a leader must be silent before another one may be elected, if a member is lost after `lost_after`.
 pub fn lease(lost_after: Duration) -> Duration {
     lost_after / 3
 }
@@ -48,11 +49,11 @@ pub struct Voter {
     started: Instant,
     /// Who has the vote of this process, and until when.
     granted: Option<(u64, Instant)>,
-    /// Of each address: when the last claim was sent, and the last one that was granted.
+    /// For each address: when the last claim was sent, and the last one that was granted.
     sent: Vec<Option<Instant>>,
     won: Vec<Option<Instant>>,
     leads_since: Option<Instant>,
-    /// While it does not lead: the address whose answer it needs next, whether a voter was young, and when it goes on.
+    /// While it does not lead: the address to answer next, whether a voter was young, and when it continues.
     next: usize,
     met_young: bool,
     rests_until: Instant,

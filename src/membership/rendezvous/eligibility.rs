@@ -39,18 +39,18 @@ pub(super) fn examine<'a>(info: &ProcessInfo, members: impl Iterator<Item = &'a 
         return Err(Refusal::permanent(why));
     }
     if info.devices == 0 {
-        let why = format!("{} has no devices; a member computes on at least one, which --gpu-ids names", name(info));
+        let why = format!("{} has no devices; give at least one with --gpu-ids", name(info));
         return Err(Refusal::permanent(why));
     }
     let claimed =
         info.computing.as_ref().map_or(0, |it| it.generation).max(info.latest_generation).max(info.holds.generation);
     if claimed > GREATEST_GENERATION {
-        let why = format!("{} claims generation {claimed}; the greatest is {GREATEST_GENERATION}", name(info));
+        let why = format!("{} claims generation {claimed}, above the maximum of {GREATEST_GENERATION}", name(info));
         return Err(Refusal::permanent(why));
     }
     let others: Vec<_> = members.filter(|other| other.id != info.id).collect();
     if others.len() >= MOST_MEMBERS {
-        return Err(Refusal::transient(format!("the job has {MOST_MEMBERS} members, and takes no more")));
+        return Err(Refusal::transient(format!("the job already has {MOST_MEMBERS} members, the maximum")));
     }
     // All members have the same configuration, so one comparison is enough.
     others

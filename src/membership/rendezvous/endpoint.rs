@@ -12,7 +12,7 @@ use super::{HANDSHAKE, Terms, tls};
 
 /// Why one side does not understand the other.
 pub(super) const NO_TLS: &str =
-    "it does not speak TLS, so it is another program, of a job without a secret (--insecure), or of an earlier version";
+    "it does not speak TLS: it is another program, a job without a secret (--insecure), or an earlier version";
 
 /// The endpoint at `address` (`host:port`, with brackets around an IPv6 host).
 pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
@@ -59,7 +59,7 @@ pub(super) fn distrust(error: &tonic::transport::Error) -> Option<&'static str> 
     let text = failure(error, io::ErrorKind::InvalidData)?.to_string();
     Some(match text {
         text if text.contains("InvalidContentType") => NO_TLS,
-        text if text.contains("invalid peer certificate") => "it has another one",
-        _ => "its TLS is another, or was altered on the way",
+        text if text.contains("invalid peer certificate") => "its secret is different",
+        _ => "its TLS is different, or was altered on the way",
     })
 }

@@ -27,7 +27,7 @@ pub fn greet(terms: &Terms, envelope: &Envelope) -> Result<(), Refusal> {
     check(terms, &hello).map_err(Refusal::other_job)
 }
 
-/// The service's first envelope, without a refusal if it goes on.
+/// The service's first envelope; without a refusal the session continues.
 pub fn answer(refusal: Option<Refusal>) -> Envelope {
     Envelope { body: Answer { refusal }.encode_to_vec() }
 }
@@ -42,28 +42,26 @@ pub fn refusal(envelope: &Envelope) -> Option<Refusal> {
 fn check(terms: &Terms, hello: &Hello) -> Result<(), String> {
     if hello.protocol != PROTOCOL || hello.version != VERSION {
         return Err(format!(
-            "this process is kiln '{}' (protocol {}), the service is kiln {VERSION} (protocol {PROTOCOL}); start every \
-             process from the same build",
+            "this process is kiln '{}' (protocol {}), the rendezvous is kiln {VERSION} (protocol {PROTOCOL}); start \
+             every process from the same build",
             sentence::line(&hello.version, 40),
             hello.protocol
         ));
     }
     if hello.job_id != terms.job() {
         return Err(format!(
-            "the service serves another job than '{}'; give every process the same --job-id and --dist-url",
+            "the rendezvous serves a job other than '{}'; give every process the same --job-id and --dist-url",
             sentence::line(&hello.job_id, 80)
         ));
     }
     match (hello.size, terms.size) {
         (theirs, ours) if theirs == ours as u64 => Ok(()),
-        (_, 0) => {
-            Err("the service serves a job whose processes come and go; give every process the same --elastic".into())
-        }
+        (_, 0) => Err("the rendezvous serves an elastic job; give every process the same --elastic".into()),
         (0, _) => {
-            Err("the service serves a job of fixed membership; leave --elastic out, or give it to every process".into())
+            Err("the rendezvous serves a job of fixed membership; remove --elastic, or give it to every process".into())
         }
         (theirs, ours) => Err(format!(
-            "this process counts '{theirs}' processes in the job, the service {ours}; give every process the same \
+            "this process expects '{theirs}' processes in the job, the rendezvous {ours}; give every process the same \
              --world-size and --nnodes"
         )),
     }

@@ -129,12 +129,12 @@ impl MemberState {
         let missing = self.view.as_ref().filter(|_| self.disconnected_since.is_none());
         let (why, is_unproven) = missing.map_or((why, is_unproven), |it| (format!("{} did not come", it.why), false));
         self.end = Some(match self.own.rank {
-            Some(rank) if is_unproven => End::refused(format!("rank {rank} did not meet its job within {span}: {why}")),
+            Some(rank) if is_unproven => End::refused(format!("rank {rank} did not join its job within {span}: {why}")),
             None if is_unproven && self.session == 0 => {
-                End::refused(format!("this process did not meet its job within {span}: {why}"))
+                End::refused(format!("this process did not join its job within {span}: {why}"))
             }
             Some(rank) => End::Lost(format!(
-                "rank {rank} did not meet everybody at the rendezvous '{address}' within {span}: {why}; start all \
+                "rank {rank} did not meet all processes at the rendezvous '{address}' within {span}: {why}; start all \
                  processes, or wait longer with --dist-timeout"
             )),
             None => End::Lost(format!(
@@ -228,9 +228,9 @@ impl MemberState {
             // The shortage is the last cause.
             Phase::Waiting => view.why.rsplit("; ").next().unwrap_or_default().into(),
             Phase::Ending => format!("the processes of generation {generation} finish their step"),
-            Phase::Over => format!("the processes of generation {generation} get ready for the next one"),
+            Phase::Over => format!("the processes of generation {generation} prepare for the next one"),
             Phase::Running if self.pending().is_some() => "this process connects with the others".into(),
-            Phase::Running | Phase::Complete => "in reserve, as there is no replica for this process".into(),
+            Phase::Running | Phase::Complete => "in reserve, since there is no replica for this process".into(),
         }
     }
 
@@ -251,7 +251,7 @@ impl MemberState {
             return Some(end.error().to_string());
         }
         if self.must_leave_alone() {
-            return Some("this process leaves without the rendezvous, which is away".into());
+            return Some("this process leaves without the rendezvous, which does not answer".into());
         }
         self.own.computing.as_ref()?;
         let view = self.view.as_ref()?;

@@ -17,7 +17,7 @@ pub const MOST_MEMBERS: usize = 2048;
 /// How many heartbeats may be late before a member counts as late.
 pub(super) const LATE_BEATS: u32 = 3;
 
-/// How long a heartbeat that the service answered is a lease, where `lost_after` without one is a loss.
+/// How long an answered heartbeat is a lease, if a member without one is lost after `lost_after`.
 pub(super) fn lease(lost_after: Duration) -> Duration {
     lost_after * 2 / 3
 }
@@ -143,7 +143,7 @@ pub struct MembershipView {
     pub why: String,
     /// Those with replicas in rank order, then the others in order of arrival.
     pub members: Vec<MemberStatus>,
-    /// The pending generation, whose members connect with each other while the current one computes.
+    /// The pending generation: its members connect with each other while the current one computes.
     pub pending: Option<Placement>,
 }
 

@@ -39,8 +39,8 @@ pub fn fit(world: usize, candidates: &[Candidate]) -> Vec<Candidate> {
 /// Places `world` replicas on `candidates`, which are in order of seniority; `before` has the blocks so far.
 ///
 /// The blocks cover `0..world` in rank order. Members with a block before keep their order, so that rank 0 is stable;
-/// each other one goes where the fewest replicas change their member, at the last such position. Remainders go to
-/// members with a block before first. A candidate for which no replica is left is not in the result.
+/// each new one is inserted where the fewest replicas change their member, at the last such position. Remainders go
+/// first to members that already had a block. A candidate without a replica is not in the result.
 pub fn place(world: usize, candidates: &[Candidate], before: &[(u64, Range<usize>)]) -> Vec<Block> {
     let before: BTreeMap<u64, Range<usize>> = before.iter().cloned().collect();
     let mut candidates = fit(world, candidates);
@@ -57,7 +57,7 @@ pub fn place(world: usize, candidates: &[Candidate], before: &[(u64, Range<usize
     planned.iter().map(|block| block.place(&mut start)).collect()
 }
 
-/// A block whose size is known, and its member's block before.
+/// A block with its size, and its member's previous block.
 struct PlannedBlock {
     candidate: Candidate,
     size: usize,

@@ -34,7 +34,7 @@ impl Rejections {
             return None;
         }
         self.0.insert(key, Rejection { since: now, count: 0, why: why.into() });
-        Some(format!("turned {} away from the rendezvous: {why}", name(key)))
+        Some(format!("rejected a connection from {}: {why}", name(key)))
     }
 
     /// The lines that are due, or all lines if `is_last`.
@@ -42,7 +42,7 @@ impl Rejections {
         let due = |rejection: &Rejection| is_last || now.saturating_duration_since(rejection.since) >= INTERVAL;
         let line = |(key, rejection): (&Option<IpAddr>, &Rejection)| {
             let (who, Rejection { count, why, .. }) = (name(*key), rejection);
-            format!("turned {who} away from the rendezvous {count} more times, the last time because: {why}")
+            format!("rejected {count} more connections from {who}, the last because: {why}")
         };
         let told = |rejection: &Rejection| due(rejection) && rejection.count > 0;
         let lines = self.0.iter().filter(|(_, rejection)| told(rejection)).map(line).collect();

@@ -40,7 +40,7 @@ impl Rules {
         let (size, stages): (usize, usize) = (read.value("parallel.world_size")?, read.value("parallel.stages")?);
         let world = size.saturating_mul(stages);
         let Elastic::Between { min, max } = read.value("parallel.elastic")? else {
-            return Err(Refusal::permanent("the service serves elastic jobs; give every process --elastic MIN:MAX"));
+            return Err(Refusal::permanent("the rendezvous serves elastic jobs; give every process --elastic MIN:MAX"));
         };
         Ok(Self {
             min,

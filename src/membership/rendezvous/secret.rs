@@ -4,9 +4,9 @@
 //! from the launcher, which draws one for its children. It never appears in a message, a log or a `Debug` output;
 //! [`tls`](super::tls) proves it.
 //!
-//! Limits: an attacker who connects to the port sees a public key that follows from the secret, against which secrets can
-//! be tried offline. A secret drawn by Kiln has 256 bits and cannot be found that way. One that a person chose goes
-//! through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every
+//! Limits: an attacker who connects to the port sees a public key that is derived from the secret, and can try secrets
+//! against it offline. A secret drawn by Kiln has 256 bits and cannot be found that way. A secret chosen by a person
+//! goes through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every
 //! attempt costs that much; a secret in a list of passwords is found nevertheless. The salt is the same for all jobs,
 //! because the service must be able to tell a process of another job that the secret is right and the job is wrong.
 
@@ -73,7 +73,7 @@ impl Secret {
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
             let path = shown(path);
-            return Err(refuse(format!("others may open it (mode '{mode:03o}'); run: chmod 600 '{path}'")));
+            return Err(refuse(format!("other users may open it (mode '{mode:03o}'); run: chmod 600 '{path}'")));
         }
         let mut text = String::new();
         file.take(MOST + 1).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
@@ -116,7 +116,7 @@ impl fmt::Debug for Secret {
 
 /// Detects mistakes only; how easily a secret can be guessed is unknown.
 fn check(text: &str) -> Result<()> {
-    let remedy = "draw one with: train secret FILE";
+    let remedy = "write one with: train secret FILE";
     let (bytes, length) = (text.as_bytes(), text.len());
     if length < LEAST {
         let rule = format!("the job's secret has '{length}' bytes, but needs at least {LEAST}; {remedy}");
@@ -126,7 +126,7 @@ fn check(text: &str) -> Result<()> {
     let repeats = |period: usize| bytes[period..] == bytes[..length - period];
     if different < LEAST_DIFFERENT || (1..=length / 2).any(repeats) {
         return Err(Error::usage(format!(
-            "the job's secret repeats itself: it needs {LEAST_DIFFERENT} different characters, and no pattern; {remedy}"
+            "the job's secret is repetitive: it needs {LEAST_DIFFERENT} different characters and no pattern; {remedy}"
         )));
     }
     Ok(())
@@ -143,7 +143,7 @@ fn stretch(text: &str) -> Result<Vec<u8>> {
     let stretched =
         Argon2::new(Algorithm::Argon2id, Version::V0x13, params).hash_password_into(text.as_bytes(), SALT, &mut key);
     stretched.map_err(|error| {
-        Error::usage(format!("cannot use the job's secret: {error}; draw one with: train secret FILE"))
+        Error::usage(format!("cannot use the job's secret: {error}; write one with: train secret FILE"))
     })?;
     Ok(key)
 }

@@ -1,9 +1,9 @@
-//! Files with secrets: those of `train secret`, and one per user for jobs on one machine without a given secret.
+//! Files with secrets: written by `train secret`, and one per user for jobs on one machine without a given secret.
 //!
-//! Both hold 256 bits of the system's randomness, belong to the user who ran Kiln, have mode 600, appear whole or not
-//! at all, and never replace a file. The user's own file is in `$XDG_STATE_HOME/kiln`, or `~/.local/state/kiln`: other
-//! users of the machine cannot read it, so they can neither join a job nor list or drain its members. It does not
-//! protect against readers of the user's files: root, backups, a file server.
+//! Both hold 256 bits of the system's randomness, belong to the user who ran Kiln, have mode 600, appear atomically,
+//! and never replace a file. The user's own file is in `$XDG_STATE_HOME/kiln`, or `~/.local/state/kiln`: other users of
+//! the machine cannot read it, so they can neither join a job nor list or drain its members. It does not protect
+//! against readers of the user's files: root, backups, a file server.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -21,7 +21,7 @@ use super::Secret;
 pub fn create(path: &Path) -> Result<()> {
     draw(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::usage(format!(
-            "'{}' exists already, and a secret that is in use must not change; give another name, or remove it first",
+            "'{}' already exists, and a secret in use must not change; give another name, or remove it first",
             shown(path)
         )),
         _ => Error::io("write", path)(error),
@@ -41,7 +41,7 @@ pub fn of_user() -> Result<Secret> {
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(refuse(&folder))?;
     let metadata = folder.symlink_metadata().map_err(refuse(&folder))?;
     if !metadata.is_dir() || !is_own(metadata.uid()) || metadata.mode() & 0o022 != 0 {
-        let why = "it must be a directory of this user's own that nobody else may change (mode 700)";
+        let why = "it must be a directory that only this user may change (mode 700)";
         return Err(refusal(&shown(&folder), why));
     }
     let path = folder.join("secret");
@@ -58,8 +58,8 @@ pub fn of_user() -> Result<Secret> {
 
 fn refusal(place: &str, why: &str) -> Error {
     Error::usage(format!(
-        "cannot keep a secret for the processes of this user in '{place}': {why}; mend that, or give --job-secret-file \
-         to all of them, or run without a secret by --insecure"
+        "cannot keep a secret for the processes of this user in '{place}': {why}; fix that, or give --job-secret-file \
+         to all of them, or run without a secret with --insecure"
     ))
 }
 
@@ -79,7 +79,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Writes a new secret beside `path`, readable only for the user from the start, and renames it unless `path` exists.
+/// Writes a new secret next to `path`, readable only by the user from the start, and renames it unless `path` exists.
 fn draw(path: &Path) -> io::Result<()> {
     if path.symlink_metadata().is_ok() {
         return Err(ErrorKind::AlreadyExists.into());

@@ -26,7 +26,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const LONGEST_TICK: Duration = Duration::from_millis(250);
 /// How many accepted connections may wait for the server.
 const ACCEPTED: usize = 16;
-/// The largest header list of a call, in bytes; that of a member has a few hundred.
+/// The largest header list of a call, in bytes; a member sends a few hundred.
 const LARGEST_HEADERS: u32 = 8 << 10;
 
 /// A running service. Dropping it ends it: at once if every member has left or got the verdict, else after 2 s. A

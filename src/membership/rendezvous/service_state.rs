@@ -67,7 +67,7 @@ impl Policy {
     /// Answers the claim of a candidate that asks for the vote for a `lease`.
     fn vote(&mut self, candidate: u64, lease: Duration) -> Result<Vote, Refusal> {
         let Some(voter) = self.voter.as_mut().filter(|voter| voter.lease == lease) else {
-            return Err(Refusal::permanent("it counts another --lost-after; give every process the same"));
+            return Err(Refusal::permanent("it has a different --lost-after; give every process the same"));
         };
         Ok(voter.vote(candidate, Instant::now()))
     }
@@ -126,7 +126,7 @@ impl ServiceState {
             Purpose::Replace if self.replaceable.load(Ordering::Relaxed) => drop(self.closing.send_replace(true)),
             Purpose::Replace => {
                 return Err(Refusal::permanent(
-                    "no trainer holds it, so it is not handed over; end its holder, or give another --bind",
+                    "no trainer holds it, so it cannot be handed over; end its holder, or give another --bind",
                 ));
             }
             Purpose::Drain(rank) => self.tell(&mut policy, Event::DrainRank(rank))?,

@@ -71,14 +71,14 @@ async fn greet(
     outgoing: &Outgoing,
 ) -> Result<Option<SessionId>, String> {
     let mut next = async || {
-        let gone = || "it went away before it said what it wants".to_string();
+        let gone = || "it disconnected before its first request".to_string();
         incoming.message().await.ok().flatten().ok_or_else(gone)
     };
     // A closed connection is noticed later.
     let send = async |envelope| drop(outgoing.send(Ok(envelope)).await);
     if let Err(refusal) = greeting::greet(&state.terms, &next().await?) {
         send(greeting::answer(Some(refusal))).await;
-        return Err("it belongs to another job, or is of another build".into());
+        return Err("it belongs to another job or another build".into());
     }
     send(greeting::answer(None)).await;
     match state.admit(&next().await?.body) {

@@ -47,7 +47,7 @@ impl SharedState {
         }
     }
 
-    /// What a wait returns in this state; `None` if it goes on.
+    /// The result of a wait in this state; `None` if it continues.
     pub(crate) fn look<T>(
         &self,
         state: &mut MemberState,

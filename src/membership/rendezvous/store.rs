@@ -13,8 +13,8 @@ use super::{MOST_MEMBERS, sentence};
 
 /// The most keys: an attempt to connect takes three of each member, and up to four follow one another.
 pub const MOST_KEYS: usize = 16 * MOST_MEMBERS;
-/// The most bytes of keys and values together: in an attempt each of the members publishes some 8 KiB, its addresses for all
-/// others.
+/// The most bytes of keys and values together: in an attempt each of the members publishes some 8 KiB, its addresses
+/// for all others.
 pub const MOST_BYTES: usize = 128 << 20;
 
 #[derive(Debug)]
@@ -36,7 +36,8 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Stores `value` under `key`. Writing the same bytes again changes nothing; other bytes, or too many, are an error.
+    /// Stores `value` under `key`. Writing the same bytes again changes nothing; other bytes, or too many, are an
+    /// error.
     pub fn set(&self, key: String, value: Vec<u8>) -> Result<(), String> {
         let mut entries = self.entries.lock();
         if let Some(kept) = entries.values.get(&key) {
@@ -55,7 +56,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes every key that begins with none of `prefixes`: those of earlier generations.
+    /// Removes every key that begins with none of `prefixes`: the keys of earlier generations.
     pub fn keep(&self, prefixes: &[String]) {
         let mut entries = self.entries.lock();
         entries.values.retain(|key, _| prefixes.iter().any(|prefix| key.starts_with(prefix)));
@@ -86,6 +87,6 @@ impl Store {
         let entries = self.entries.lock();
         let missing = keys.iter().filter(|key| !entries.values.contains_key(*key)).take(3);
         let missing: Vec<_> = missing.map(|key| format!("'{}'", sentence::line(key, 80))).collect();
-        format!("nobody set {} within {}", missing.join(", "), sentence::span(limit))
+        format!("no process set {} within {}", missing.join(", "), sentence::span(limit))
     }
 }

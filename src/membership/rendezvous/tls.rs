@@ -1,9 +1,9 @@
 //! Mutual TLS by the job's secret.
 //!
-//! Every process makes the same key and the same certificate from the secret: an Ed25519 key (RFC 8032) whose seed is
-//! the HKDF-SHA256 (RFC 5869) of the secret, and a certificate that it signs itself, with fixed dates and number. Both
-//! sides of a connection show this certificate and accept no other. So TLS (RFC 8446) proves that both know the secret,
-//! keeps what they say from others, and detects what was changed, repeated, left out or sent back.
+//! Every process derives the same key and certificate from the secret: an Ed25519 key (RFC 8032) with the HKDF-SHA256
+//! (RFC 5869) of the secret as its seed, and a self-signed certificate with fixed dates and number. Both sides of a
+//! connection show this certificate and accept no other. So TLS (RFC 8446) proves that both know the secret, encrypts
+//! their messages, and detects messages that were changed, repeated, dropped or sent back.
 
 use rcgen::{CertificateParams, DnType, KeyPair, SerialNumber};
 use ring::hkdf::{HKDF_SHA256, Salt};

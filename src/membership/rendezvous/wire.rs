@@ -2,8 +2,8 @@
 //!
 //! Both directions carry [`Envelope`]s. The first of each side ([`greeting`](super::greeting)) is protobuf with field
 //! numbers that never change, so that two builds of any versions understand why one refuses the other. Later messages
-//! are MessagePack of the types themselves, since both sides then have the same build. Changing a message requires a new
-//! [`PROTOCOL`].
+//! are MessagePack of the types themselves, since both sides then have the same build. Changing a message requires a
+//! new [`PROTOCOL`].
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 pub const PROTOCOL: u32 = 9;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
-/// The largest overhead of an envelope beside the value it carries, in bytes.
+/// The largest overhead of an envelope over the value it carries, in bytes.
 pub const ENVELOPE_MARGIN: usize = 1 << 10;
 
 #[derive(Clone, PartialEq, Message)]
@@ -42,7 +42,7 @@ pub struct Answer {
     pub refusal: Option<Refusal>,
 }
 
-/// What a process says about itself. Tag 5 was that of an earlier version.
+/// The introduction of a process. Tag 5 was used by an earlier version.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
     #[prost(uint32, tag = "1")]

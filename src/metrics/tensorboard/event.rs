@@ -1,6 +1,6 @@
-//! TensorBoard's protobuf messages as Rust types, as far as they are written.
+//! TensorBoard's protobuf messages as Rust types, only the fields that are written.
 //!
-//! Names and field numbers are those of TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`.
+//! Names and field numbers are from TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`.
 
 use prost::{Enumeration, Message, Oneof};
 

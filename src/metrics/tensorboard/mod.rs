@@ -144,7 +144,7 @@ impl Sink for TensorBoard {
     }
 }
 
-/// A name that sorts after those of all earlier sessions, whatever their clocks.
+/// A name that sorts after the names of all earlier sessions, even if clocks differ.
 fn file_name(directory: &Path) -> Result<String> {
     let entries = fs::read_dir(directory).map_err(Error::io("read", directory))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

@@ -37,7 +37,7 @@ impl Analysis {
         if let Some(it) = trials.iter().find(|it| it.images_per_second().is_some_and(|rate| !is_rate(rate))) {
             let (size, rate) = (it.batch_size, it.images_per_second().unwrap_or(0.0));
             return Err(Error::Data(format!(
-                "batch size {size} cannot have made '{rate}' images per second, which is above 0; try it again"
+                "batch size {size} was measured at '{rate}' images per second, which must be above 0; measure it again"
             )));
         }
         let rates = || trials.iter().filter_map(|it| Some((it.batch_size, it.images_per_second()?)));
@@ -80,12 +80,10 @@ impl Analysis {
         } else if self.is_memory_full() {
             caveats.push("Larger sizes were not tried: they would take more than 90 % of the memory.".into());
         } else if self.too_large.is_none() && self.best.is_some_and(|(size, _)| size == largest) {
-            caveats.push("The largest size tried was the fastest one; a larger one may be faster still.".into());
+            caveats.push("The largest size tried was the fastest; a larger one may be even faster.".into());
         }
         caveats.push(
-            "Another batch size is another experiment: the learning rate that suits it is another one too, as 'train \
-             find lr' shows."
-                .into(),
+            "Another batch size is another experiment and needs another learning rate: see 'train find lr'.".into(),
         );
         caveats
     }

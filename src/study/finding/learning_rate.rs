@@ -88,7 +88,7 @@ impl RangeTest {
 fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<Suggestion, String> {
     let (steps, points) = (probes.len(), &curve.points);
     if steps < FEWEST {
-        return Err(format!("{steps} steps are too few to tell a fall of the loss from chance; try --steps 100"));
+        return Err(format!("{steps} steps are too few to tell a falling loss from noise; try --steps 100"));
     }
     let (lower, higher) = (shown(probes[0].rate / 100.0), shown(probes[steps - 1].rate * 10.0));
     let first = PASSED_OVER * curve.half_life;
@@ -107,7 +107,8 @@ fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<
         let more = format!("more steps with --steps {}", 2 * steps);
         return Err(if has_run_away || rise > least_fall {
             format!(
-                "the loss did not fall by more than chance before it rose; try {more}, or begin lower with --from {lower}"
+                "the loss did not fall by more than noise before it rose; try {more}, or start lower with --from \
+                 {lower}"
             )
         } else {
             format!("the loss never fell; try a wider range with --to {higher}, or {more}")

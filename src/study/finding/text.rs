@@ -92,7 +92,7 @@ impl fmt::Display for RangeTest {
         writeln!(f, "steepest    {}, where the loss falls by {:.2} per decade", shown(it.steepest), -it.slope)?;
         writeln!(f, "minimum     {}", shown(it.minimum))?;
         let [low, high] = it.range.map(shown);
-        writeln!(f, "suggestion  {}, a tenth of the minimum; worth a try: {low} to {high}", shown(it.tenth))?;
+        writeln!(f, "suggestion  {}, a tenth of the rate at the minimum; plausible: {low} to {high}", shown(it.tenth))?;
         write!(f, "use         --learning-rate {}", shown(it.learning_rate))?;
         if self.growth == 1.0 {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The prediction of one layout: replicas, and the stages of each.
 //!
-//! A step is its passes ([`super::pipeline`]), then what is left of the exchange of gradients between the replicas of each
-//! stage, and the update. A stage of several replicas is as slow as the slowest of their devices. Not counted: waits for
-//! synchronised batch-norm statistics.
+//! A step is its passes ([`super::pipeline`]), then what is left of the exchange of gradients between the replicas of
+//! each stage, and the update. A stage of several replicas is as slow as the slowest of their devices. Not counted:
+//! waits for synchronised batch-norm statistics.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -86,8 +86,8 @@ impl Measured {
         let update: Vec<f64> =
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
         let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(replicas) / self.link / parts;
-        // Between processes, a unit whose gradients are final is exchanged while the last backward pass computes those
-        // before.
+        // Between processes, final gradients of a unit are exchanged while the last backward pass computes earlier
+        // units.
         let left = |stage: usize| {
             let (mut computed, mut exchanged) = (0.0, 0.0);
             for unit in cut[stage].clone().rev() {
@@ -127,8 +127,8 @@ impl Measured {
         }
     }
 
-    /// How often the bytes of the gradients go over a link, or through memory, one after the other: between processes in a
-    /// ring, in which all send at the same time; in one process one replica's share after the other.
+    /// How often the bytes of the gradients go over a link, or through memory, one after the other: between processes
+    /// in a ring, in which all send at the same time; in one process one replica's share after the other.
     fn exchanged(&self, replicas: usize) -> f64 {
         let others = (replicas - 1) as f64;
         if self.in_processes { 2.0 * others / replicas as f64 } else { others }

@@ -1,4 +1,5 @@
-//! What is known of a model and its devices, what a placement must not change, and every way to cut a model into stages.
+//! What is known of a model and its devices, what a placement must not change, and every way to cut a model into
+//! stages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,12 +7,12 @@ use std::ops::Range;
 use kiln_engine::parallel::Times;
 use serde::{Deserialize, Serialize};
 
-/// What a unit of a model takes of a device beside time, in bytes.
+/// The memory of a unit of a model, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Unit {
     /// Weights, gradients, the optimizer's state and averages.
     pub state: f64,
-    /// Of the gradients, which replicas exchange.
+    /// Bytes of the gradients, which replicas exchange.
     pub gradients: f64,
     /// Activations of a micro-batch that the backward pass needs.
     pub kept: f64,
@@ -19,12 +20,12 @@ pub struct Unit {
     pub passed: f64,
 }
 
-/// The memory of the devices in bytes, infinite where it is not known.
+/// The memory of the devices in bytes, infinite if unknown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Room {
-    /// Of each device.
+    /// Memory of each device.
     pub each: Vec<f64>,
-    /// Of all together, if they share it.
+    /// Memory of all devices together, if they share it.
     pub all: f64,
 }
 
@@ -34,10 +35,10 @@ pub struct Measured {
     pub units: Vec<Unit>,
     /// How many devices there are. They take workers in their order, one each.
     pub devices: usize,
-    /// Times by the number of workers that work at the same time, device and unit; for other numbers those of the next
-    /// larger one hold.
+    /// Times by the number of workers that work at the same time, device and unit; missing numbers use the next larger
+    /// one.
     pub times: BTreeMap<usize, Vec<Vec<Times>>>,
-    /// Whether each device has a process of its own.
+    /// Whether each device has its own process.
     pub in_processes: bool,
     /// Whether the replicas of a process part the sum of gradients and the update.
     pub parts_update: bool,
@@ -59,7 +60,7 @@ impl Measured {
 pub struct Experiment {
     /// Images of a micro-batch of a replica.
     pub batch_size: usize,
-    /// Micro-batches of a step, those of all replicas together.
+    /// Micro-batches of a step, of all replicas together.
     pub micro_batches: usize,
     /// How many replicas there are; `None` for every number that divides the micro-batches.
     pub replicas: Option<usize>,
@@ -80,8 +81,8 @@ impl Experiment {
     }
 }
 
-/// All cuts of `units` units into `stages` stages of at least one unit each, in the order of their split points. There are
-/// `(units - 1)! / ((stages - 1)! (units - stages)!)` of them: at most 126 of ResNet-18, 24,310 of ResNet-34.
+/// All cuts of `units` units into `stages` stages of at least one unit each, in the order of their split points. There
+/// are `(units - 1)! / ((stages - 1)! (units - stages)!)` of them: at most 126 of ResNet-18, 24,310 of ResNet-34.
 pub fn cuts(units: usize, stages: usize) -> Vec<Vec<Range<usize>>> {
     let mut found = Vec::new();
     extend(&mut Vec::new(), 0, [units, stages], &mut found);

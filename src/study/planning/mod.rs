@@ -1,12 +1,12 @@
 //! The fastest placement of a training: how many replicas and stages, and where the model is cut.
 //!
-//! [`Measured`] is what is known of the model and the devices, [`Experiment`] what a placement must not change.
-//! [`Planning`] compares all placements: [`cuts()`] lists every cut of a model, `forecast` predicts the step time, memory
-//! and traffic of one, [`pipeline`] its forward and backward passes; [`text`] presents the results.
+//! [`Measured`] describes the model and the devices, [`Experiment`] what a placement must not change. [`Planning`]
+//! compares all placements: [`cuts()`] lists every cut of a model, `forecast` predicts the step time, memory and
+//! traffic of one, [`pipeline`] its forward and backward passes; [`text`] presents the results.
 //!
-//! The best cut is exact, because every one is compared; the prediction is a model. Harlap et al. 2018, "PipeDream: Fast and
-//! Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data Parallel Approach for Training
-//! Large Models", search the same space by dynamic programming, for models of more units.
+//! The best cut is exact, because every one is compared; the prediction is a model. Harlap et al. 2018, "PipeDream:
+//! Fast and Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data Parallel Approach
+//! for Training Large Models", search the same space by dynamic programming, for models of more units.
 
 mod forecast;
 mod measured;
@@ -48,8 +48,8 @@ impl Planning {
         if rows.is_empty() {
             let (devices, replicas) = (measured.devices, experiment.replicas.unwrap_or(1));
             return Err(Error::usage(format!(
-                "every device needs a stage of a replica, got '{devices}' devices for '{replicas}' replicas of a model of {} \
-                 units; give each replica equally many devices, or say --stages N",
+                "every device needs a stage of a replica, got '{devices}' devices for '{replicas}' replicas of a model \
+                 of {} units; use the same number of devices for each replica, or give --stages N",
                 measured.units.len()
             )));
         }

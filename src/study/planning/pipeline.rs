@@ -1,8 +1,8 @@
 //! The time of the forward and backward passes of a step in stages.
 //!
-//! A stage takes its turns in the order of the engine ([`turns`]). It begins one when it is free and its neighbour has
-//! finished what the turn needs; then it receives that, which takes time of its own, since a tensor is sent when the
-//! receiver asks for it. Sending takes no time of the sender.
+//! A stage takes its turns in the order of the engine ([`turns`]). A turn begins when the stage is free and its
+//! neighbour has finished the input. Receiving the input takes time, since a tensor is sent when the receiver asks for
+//! it. Sending takes no time of the sender.
 
 use kiln_engine::parallel::{Turn, turns};
 

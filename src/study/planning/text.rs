@@ -11,7 +11,7 @@ use crate::study::{aligned, percent, rate, seconds};
 const HEAD: [&str; 9] =
     ["replicas", "stages", "micro-batches", "units", "images/s", "step", "waiting", "memory", "traffic"];
 
-/// Memory is that of the device that needs most.
+/// The memory column shows the device that needs most.
 fn cells(row: &Forecast) -> [String; 9] {
     let it = &row.layout;
     let speed = if row.fits { rate(row.images_per_second) } else { "too large".into() };
@@ -77,7 +77,7 @@ pub fn reason(planning: &Planning) -> String {
         None => format!("the best of {}", count(planning.compared, "cut")),
         Some(next) if !next.fits => "nothing else fits into memory".into(),
         Some(next) => format!(
-            "{:.2} x the next, {}, whose devices wait {} of a step ({} here) and send {} ({} here)",
+            "{:.2} x the next, {}, with {} of a step spent waiting ({} here) and {} sent ({} here)",
             next.step_seconds / choice.step_seconds,
             name(&next.layout),
             percent(next.bubble),

@@ -79,7 +79,7 @@ pub(super) struct Row {
     pub(super) step_seconds_q1: f64,
     pub(super) step_seconds_q3: f64,
     pub(super) images_per_second: f64,
-    /// Throughput as a multiple of that of the smallest configuration.
+    /// Throughput relative to the smallest configuration.
     pub(super) speed_up: f64,
     /// The speed-up divided by the ratio of replicas.
     pub(super) efficiency: f64,

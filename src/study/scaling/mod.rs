@@ -1,7 +1,7 @@
 //! Scaling of training: measured runs of several sizes, compared with the smallest one of the same mode.
 //!
-//! [`Sizes`] are the requested sizes, a [`Measurement`] is one measured run, a `Row` compares it; [`Analysis`] is all of
-//! them, a table for each mode, and a picture of speed-up and efficiency beside the ideal.
+//! [`Sizes`] are the requested sizes, a [`Measurement`] is one measured run, a `Row` compares it. [`Analysis`] holds
+//! all of them, a table for each mode, and a picture of speed-up and efficiency against the ideal.
 
 mod measurement;
 
@@ -36,7 +36,7 @@ const HEAD: [&str; 10] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
     pub(crate) replicas: Vec<usize>,
-    /// Numbers of processes; sizes with fewer replicas are left out.
+    /// Numbers of processes; combinations with fewer replicas are skipped.
     pub(crate) processes: Vec<usize>,
     pub(crate) modes: Vec<Mode>,
     /// Measured steps of each run.
@@ -68,7 +68,7 @@ impl Analysis {
     /// [`Error::Usage`] without a measurement; [`Error::Data`] for one without a step.
     pub fn new(mut measurements: Vec<Measurement>, about: BTreeMap<String, String>) -> Result<Self> {
         if measurements.is_empty() {
-            return Err(Error::usage("nothing was measured; say which sizes to measure, as in --replicas 1,2,4"));
+            return Err(Error::usage("nothing was measured; give sizes to measure, as in --replicas 1,2,4"));
         }
         if let Some(empty) = measurements.iter().find(|it| it.step_seconds.is_empty()) {
             return Err(Error::Data(format!("the measurement '{}' has no step; measure it again", empty.name())));
@@ -94,8 +94,8 @@ fn caveats(rows: &[Row]) -> Vec<String> {
     let shared: BTreeSet<usize> = rows.iter().filter(|row| row.devices_shared).map(|row| row.replicas).collect();
     let sizes: Vec<String> = shared.iter().map(ToString::to_string).collect();
     let caveat = format!(
-        "Replicas shared devices or processor cores at {} replicas: they took turns, and could not speed each other up. \
-         Those numbers are the cost of more replicas on this machine, not what more devices would gain.",
+        "With {} replicas, replicas shared devices or cores and took turns. These numbers are the cost of more \
+         replicas on this machine, not the gain of more devices.",
         sizes.join(", ")
     );
     if sizes.is_empty() { Vec::new() } else { vec![caveat] }

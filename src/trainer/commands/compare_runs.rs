@@ -1,8 +1,8 @@
-//! `train verify A --against B`: where two runs of one experiment part.
+//! `train verify A --against B`: finds where two runs of one experiment first differ.
 //!
-//! Logs and checkpoints say in which step. Both runs then train the steps before it again, each with its own settings, and
+//! Logs and checkpoints show the step. Both runs then train the steps before it again, each with its own settings, and
 //! log what every unit of the model computes: the first difference has a step, a replica, a part of the model and a
-//! direction. Without one, a run was not what its own steps compute.
+//! direction. Without a difference, the log or a checkpoint of one run does not match its own steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::trainer::terminal::say;
 
 /// Where both runs are still the same, and the step by which they are not.
 struct Parting {
-    /// The step of a checkpoint of each from which both go on, and both; `None` for the beginning.
+    /// The step and the two checkpoints from which both runs are repeated; `None` for the beginning.
     start: Option<(usize, [PathBuf; 2])>,
     /// The first step known to differ.
     step: usize,
@@ -30,16 +30,16 @@ struct Parting {
 /// Compares two runs; returns the exit code.
 ///
 /// # Errors
-/// [`Error::Data`] that says where they part, [`Error::Usage`] if they cannot be compared.
+/// [`Error::Data`] that says where they differ, [`Error::Usage`] if they cannot be compared.
 pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u8> {
     let logs = [log(&runs[0].join("metrics.jsonl"))?, log(&runs[1].join("metrics.jsonl"))?];
     let kept = [checkpoints(runs[0])?, checkpoints(runs[1])?];
     let Some(Parting { start, step, how }) = parting(&logs, &kept)? else {
         let steps = logs[0].steps.len().min(logs[1].steps.len());
-        say(&format!("the same    {steps} steps, and the weights in all checkpoints that both have"));
+        say(&format!("equal       {steps} steps, and the weights in all common checkpoints"));
         return Ok(0);
     };
-    say(&format!("part        at step {step}: {how}"));
+    say(&format!("differ      at step {step}: {how}"));
     let origin = start.as_ref().map_or("the beginning".into(), |(_, [path, _])| format!("'{}'", shown(path)));
     say(&format!("repeating   both to step {step}, from {origin}"));
     let from = start.as_ref().map_or(0, |(from, _)| *from);
@@ -70,7 +70,7 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
     let [one, other] = [&repeated[0], &repeated[1]];
     let settings = different_settings(&one.1, &other.1)?;
     if let Some(difference) = first_unit(&units(&one.0)?, &units(&other.0)?) {
-        return Err(Error::Data(format!("the runs part at {difference}{settings}")));
+        return Err(Error::Data(format!("the runs first differ at {difference}{settings}")));
     }
     for ((run, log), (replay, _)) in runs.iter().zip(&logs).zip(&repeated) {
         let steps = replay.steps()?;
@@ -78,8 +78,8 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
         let logged = log.steps.iter().filter(|step| repeated.contains(&step.step));
         if let Some(Difference { step, .. }) = first_difference(logged, &steps) {
             return Err(Error::Data(format!(
-                "both runs compute the same here, and step {step} of '{}' is not what it computes: its log was changed, or \
-                 its device failed",
+                "both runs compute the same here, but step {step} in the log of '{}' differs: the log was changed, or \
+                 a device failed",
                 shown(run)
             )));
         }
@@ -91,7 +91,7 @@ fn checkpoints(run: &Path) -> Result<BTreeMap<usize, PathBuf>> {
     Ok(checkpoint::all(run)?.into_iter().collect())
 }
 
-/// Where two runs part; `None` if all that both have is the same.
+/// Where two runs first differ; `None` if everything that both have is equal.
 ///
 /// # Errors
 /// [`Error::Usage`] if nothing leads to the steps that both have logged.
@@ -100,7 +100,7 @@ fn parting(logs: &[Log; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Opt
     let others: BTreeSet<usize> = logs[1].iter().map(|step| step.step).collect();
     let both: Vec<_> = logs[0].iter().filter(|step| others.contains(&step.step)).collect();
     let apart = || {
-        let rule = "both runs have logged no step behind a checkpoint, or from the beginning";
+        let rule = "the runs have no common logged steps after a checkpoint or from the beginning";
         Error::usage(format!("{rule}; give runs of one experiment"))
     };
     let first = both.first().ok_or_else(apart)?.step;
@@ -120,8 +120,8 @@ fn parting(logs: &[Log; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Opt
             found = Some((step, format!("'{name}' in their checkpoints differs")));
             break;
         }
-        // Where one run lacks a checkpoint, that of the other stands for it: so far they are the same, or one went on
-        // from the other.
+        // If only one run has a checkpoint here, it serves both: up to here they are equal, or one was resumed from the
+        // other.
         if let Some(either) = one.or(other).filter(|_| step + 1 >= first) {
             let paths = [one.unwrap_or(either), other.unwrap_or(either)].map(PathBuf::clone);
             (start, is_reached) = (Some((step, paths)), true);

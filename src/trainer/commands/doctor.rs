@@ -10,7 +10,7 @@ use crate::metrics::Card;
 use crate::trainer::resources::{bytes, memory_of_machine};
 use crate::trainer::terminal::say;
 
-/// How each backend is built, and what it needs beside the program.
+/// How to build each backend, and what it needs at run time.
 const BACKENDS: [(BackendKind, &str); 4] = [
     (BackendKind::Flex, "cargo install --path . --features flex"),
     (BackendKind::Tch, "make setup-tch, then cargo install --path . --features tch"),
@@ -54,9 +54,9 @@ pub fn doctor() {
     line(
         "processes",
         if cfg!(feature = "gloo") {
-            "several, over Gloo: train launch --nproc 2 -- ARGUMENTS".into()
+            "several processes over Gloo: train launch --nproc 2 -- ARGUMENTS".into()
         } else {
-            "one in this build; for several: make setup-dist, then add --features gloo".into()
+            "one process in this build; for several: make setup-dist, then add --features gloo".into()
         },
     );
     for (name, is_there, what) in [
@@ -76,7 +76,7 @@ fn devices(kind: BackendKind) -> Result<Vec<String>> {
     let libraries = backend.libraries().map_or(String::new(), |libraries| format!(" ({libraries})"));
     if backend.is_processor() {
         let more = if kind == BackendKind::Tch { "; no CUDA device is visible to LibTorch" } else { "" };
-        return Ok(vec![format!("ready on the processor{libraries}{more}")]);
+        return Ok(vec![format!("ready on the CPU{libraries}{more}")]);
     }
     backend.open(0)?;
     let card = |index| Card::of(index).filter(|_| kind != BackendKind::Wgpu);

@@ -26,7 +26,7 @@ const UNUSED: [&str; 3] = ["checkpoint.url", "checkpoint.path", "model.pretraine
 const MOST_CLASSES: usize = 20;
 
 /// Prints loss, top-1, top-5 and a table of the classes for `path`: a checkpoint, a run's directory (its checkpoint
-/// `which`) or a file of weights. The configuration of a checkpoint is the first layer, below those of `request`.
+/// `which`) or a file of weights. The configuration of a checkpoint is the first layer, below the layers of `request`.
 pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, which, true)?;
     // The run's limit of validation batches does not apply here.
@@ -61,7 +61,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     measure(&config, file, normalization)
 }
 
-/// The size and the part of images that are usual for the network, of which the file may say others.
+/// The usual image size and crop for the network; the file may override them.
 fn frame(file: &ModelFile) -> Saved {
     let Description { size, center_crop, .. } = usual(file.model.stem);
     let text = format!("[data]\nimage_size = {size}\ncenter_crop = {center_crop:?}\n");
@@ -132,7 +132,7 @@ fn measure(config: &Config, file: ModelFile, normalization: Option<Normalization
     say(&table(&evaluation));
     let directory = &config.run.output_dir;
     if directory.as_os_str().is_empty() {
-        say("files       none; --output-dir DIR writes the tables, the confusion matrix and its picture there");
+        say("files       none; --output-dir DIR writes the tables and the confusion matrix");
         return Ok(());
     }
     evaluation::write(directory, &evaluation)?;
@@ -157,13 +157,13 @@ fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
     let differ = known.iter().zip(classes).find(|(ours, theirs)| ours != theirs);
     let fault = match differ {
         Some((ours, theirs)) if known.len() == classes.len() => {
-            format!("call a class '{ours}' that the images call '{theirs}'")
+            format!("have a class '{ours}' where the images have '{theirs}'")
         }
-        _ => format!("tell '{}' classes apart, the images have '{}'", known.len().max(file.outputs), classes.len()),
+        _ => format!("have '{}' classes, the images '{}'", known.len().max(file.outputs), classes.len()),
     };
     Err(Error::usage(format!(
-        "cannot evaluate {}: the weights {fault}; both must have the same classes in the same order: give the data that \
-         they were trained on with --data and --data-dir, or train a new classifier with --pretrained",
+        "cannot evaluate {}: the weights {fault}; both must have the same classes in the same order; give the training \
+         data with --data and --data-dir, or train a new classifier with --pretrained",
         file.origin
     )))
 }

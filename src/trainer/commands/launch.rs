@@ -28,13 +28,13 @@ pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], mut
     };
     let listening = |address: &str| {
         if run.progress.is_text() {
-            say(&format!("rendezvous  {address}; who takes part: train members --dist-url {address}{job}"));
+            say(&format!("rendezvous  {address}; list members: train members --dist-url {address}{job}"));
         }
     };
     launch::launch(processes, machines, arguments, &parallel, &listening)
 }
 
-/// Refuses an address of the user's that is not the one where the processes will meet.
+/// Refuses a `--dist-url` other than the address where the processes will meet.
 fn refuse_address(machines: &Machines, typed: String) -> Result<()> {
     let (place, remedy) = match machines.meeting() {
         None => {
@@ -46,6 +46,6 @@ fn refuse_address(machines: &Machines, typed: String) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "dist url is '{typed}', but 'train launch' lets its processes meet at {place}; leave --dist-url out, {remedy}"
+        "dist url is '{typed}', but the processes of 'train launch' meet at {place}; remove --dist-url, {remedy}"
     )))
 }

@@ -13,8 +13,8 @@ use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::trace::Trace;
 use crate::trainer::child::{self, Ended};
 
-/// Flags with which a run that a command makes for itself writes its own directory only: no copies into the store of another
-/// run, and no file of the best model.
+/// Flags that make a command's internal run write only to its own directory: no copies of checkpoints, and no file of
+/// the best model.
 pub(super) const NOTHING_ELSE: [&str; 2] = ["--checkpoint-url=", "--checkpoint="];
 
 /// The profiler's names of the phases in which replicas wait for each other.
@@ -141,11 +141,11 @@ const FIXED: [&str; 9] = [
     "checkpoint.resume",
 ];
 
-/// Refuses settings that `command` chooses itself: those of every measured run, and `varied`.
+/// Refuses settings that `command` chooses itself: the fixed settings of measured runs, and `varied`.
 pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Result<()> {
     let given = FIXED.iter().chain(varied).filter(|key| request.names(key));
     let name = |key: &str| flag::of_key(key).map_or_else(|| key.to_string(), |flag| format!("--{}", flag.long));
-    let line = |key: &&str| format!("train {command} sets {} itself; leave it out after the --", name(key));
+    let line = |key: &&str| format!("train {command} sets {} itself; remove it after the --", name(key));
     let lines: Vec<String> = given.map(line).collect();
     if lines.is_empty() { Ok(()) } else { Err(Error::Usage([lines, faults(request)].concat())) }
 }

@@ -32,7 +32,7 @@ pub fn members(parallel: &ParallelConfig, drain: Option<usize>) -> Result<()> {
 
 pub fn secret(path: &Path) -> Result<()> {
     create_secret(path)?;
-    say(&format!("secret      {}, for --job-secret-file of all processes; nobody else may read it", shown(path)));
+    say(&format!("secret      {}, readable only by you; give it to all processes with --job-secret-file", shown(path)));
     Ok(())
 }
 

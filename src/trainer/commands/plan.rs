@@ -49,12 +49,11 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
         set("parallel.gpu_ids", text::joined(&ids), "--gpu-ids");
     }
     let mut config = resolve(&with_weights(request))?.config;
-    // Black images are as good as those of Parquet files that no run has converted yet.
+    // Black images replace Parquet files that no run has converted yet.
     config.run.dry_run = true;
     if config.parallel.link > 0.0 && (options.run || !several) {
         return Err(Error::usage(
-            "--link is the bandwidth between the machines of several processes, got '--run' or one process; use --nproc N \
-             without --run, or leave --link out",
+            "--link cannot be combined with --run or one process; use --nproc N without --run, or remove --link",
         ));
     }
     let planning = search(&config, several)?;
@@ -63,17 +62,17 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
     if options.run { compare(&planning, &config.parallel.gpu_ids, several, arguments) } else { Ok(0) }
 }
 
-/// What the numbers leave out, or what would change them.
+/// What the numbers ignore, or what would change them.
 fn notes(parallel: &ParallelConfig, planning: &Planning, several: bool) -> Vec<String> {
-    let mut notes = vec!["the prediction leaves out waits for synchronised batch-norm".to_string()];
+    let mut notes = vec!["the prediction ignores waits for synchronised batch-norm".to_string()];
     if several && parallel.link == 0.0 {
-        notes.push("it takes processes to exchange as fast as memory does; --run measures them".into());
+        notes.push("it assumes that processes exchange at memory speed; --run measures them".into());
     }
     let (devices, there) = (parallel.gpu_ids.len(), planning.experiment.micro_batches);
     if there < devices {
         notes.push(format!(
-            "a step has {there} of the micro-batches that {devices} devices could share; with --accumulation-steps {devices} \
-             there is more to choose from"
+            "a step has {there} micro-batches for {devices} devices; --accumulation-steps {devices} allows more \
+             placements"
         ));
     }
     notes
@@ -114,7 +113,7 @@ fn search(config: &Config, several: bool) -> Result<Planning> {
     Planning::new(&measured, experiment)
 }
 
-/// Trains the best placements for some steps, and prints the predictions beside the measurements. What was measured decides.
+/// Trains the best placements for some steps, prints measurements and predictions, and chooses by the measurements.
 fn compare(planning: &Planning, ids: &[usize], several: bool, arguments: &[OsString]) -> Result<u8> {
     let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {

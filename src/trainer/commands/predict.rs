@@ -182,7 +182,7 @@ impl Files {
         if found.is_empty() && self.faults.len() == before {
             let (folder, kinds) = (shown(path), SUFFIXES.join(", ."));
             self.faults
-                .push(Error::Data(format!("no image in '{folder}' or its folders; images are files in .{kinds}")));
+                .push(Error::Data(format!("no image in '{folder}' or its subfolders; images are .{kinds} files")));
         }
         found.sort();
         self.images.extend(found);

@@ -32,7 +32,8 @@ pub(super) struct Leg {
 }
 
 impl Log {
-    /// The parts of the steps behind `from` to `to` by their settings; `last` are those of the last step.
+    /// Splits the steps after `from` up to `to` into legs with equal settings; `last` are the settings of the last
+    /// step.
     pub(super) fn legs(&self, from: usize, to: usize, last: Saved) -> Vec<Leg> {
         let mut legs = Vec::new();
         let (before, later): (Vec<_>, Vec<_>) = self.sessions.iter().partition(|(step, _)| *step <= from);
@@ -49,12 +50,12 @@ impl Log {
     }
 }
 
-/// The step behind which the last of `legs` begins; `from` is that of the first.
+/// The step after which the last of `legs` begins; the first begins after `from`.
 pub(super) fn last_start(legs: &[Leg], from: usize) -> usize {
     legs.iter().rev().nth(1).map_or(from, |leg| leg.to)
 }
 
-/// Divides the last of `legs` behind step `at`.
+/// Splits the last of `legs` after step `at`.
 pub(super) fn divide(legs: &mut Vec<Leg>, at: usize) {
     let last = legs.last().map(|leg| Leg { to: at, settings: leg.settings.clone() });
     legs.splice(legs.len() - 1..legs.len() - 1, last);
@@ -69,8 +70,8 @@ pub(super) fn log(path: &Path) -> Result<Log> {
     let links = links(&text);
     if let Some(line) = links.broken {
         return Err(Error::Data(format!(
-            "line {line} of '{}' does not follow from the one before: the log was changed there; steps before it are as \
-             they were written",
+            "line {line} of '{}' does not follow from the one before: the log was changed there; earlier steps are \
+             unchanged",
             shown(path)
         )));
     }
@@ -109,8 +110,9 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Trains `legs` one after the other from the checkpoint `start`, or the beginning, by the arguments of `verification`,
-    /// the last one also by `own`; writes nothing but directories of its own. The exit code, if a signal ended that.
+    /// Trains `legs` one after the other from the checkpoint `start`, or the beginning, with the arguments of
+    /// `verification` and, for the last leg, `own`. Writes only to temporary directories. Returns the exit code if a
+    /// signal ended it.
     pub(super) fn run(
         start: Option<&Path>,
         legs: &[Leg],
@@ -177,8 +179,7 @@ impl Replay {
 
     /// The directory of the checkpoint at its end.
     fn saved(&self) -> Result<PathBuf> {
-        let unsaved =
-            || Error::Training(format!("the steps to {} were repeated without a checkpoint; try again", self.to));
+        let unsaved = || Error::Training(format!("repeating the steps to {} wrote no checkpoint; try again", self.to));
         let (_, path) =
             checkpoint::all(&self.path())?.into_iter().find(|(step, _)| *step == self.to).ok_or_else(unsaved)?;
         Ok(path)
@@ -189,15 +190,15 @@ impl Replay {
     }
 }
 
-/// Refuses settings that a resumed run would refuse, such as an address that the user has not given: the child gets them in a
-/// file of this command.
+/// Refuses settings that a resumed run would refuse, as an address that the user has not given: the child gets them in
+/// a file of this command.
 fn check(settings: &Saved, request: &Request) -> Result<()> {
     let without = &["checkpoint.url", "checkpoint.path", "data.cache_dir"];
     let saved = Some(Saved { without, ..settings.clone() });
     resolve(&Request { saved, ..request.clone() }).map(drop)
 }
 
-/// The settings of a run without those of its session, processes and files.
+/// The settings of a run, except settings of its session, processes and files.
 ///
 /// # Errors
 /// [`Error::Usage`] if sums depended on the number of processes.
@@ -206,7 +207,7 @@ pub(super) fn experiment(settings: &Saved) -> Result<toml::Table> {
     let parallel = &config.parallel;
     if (parallel.processes() > 1 || parallel.elastic.is_on()) && !config.run.deterministic {
         return Err(Error::usage(
-            "several processes made this run without --deterministic, so that its sums depend on their number; only a \
+            "the run had several processes without --deterministic, so its sums depend on their number; only a \
              deterministic run can be verified",
         ));
     }

@@ -58,7 +58,7 @@ fn batch(mode: Mode, own: usize, replicas: usize, largest: usize) -> Result<usiz
         Mode::Strong if (own * largest).is_multiple_of(replicas) => Ok(own * largest / replicas),
         Mode::Strong => Err(Error::usage(format!(
             "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which leaves a \
-             remainder; choose --replicas that divide it, or another --batch-size"
+             remainder; use --replicas that divide it, or another --batch-size"
         ))),
     }
 }

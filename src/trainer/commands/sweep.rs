@@ -1,8 +1,8 @@
 //! `train sweep`: the runs of a grid or of a random sample, each in its own process, one or several at a time.
 //!
 //! All runs are checked before the first one starts. Complete runs are skipped and interrupted ones resumed, so the
-//! same command continues a sweep. With halving, a run pauses at a checkpoint and goes on from there if it is one of the
-//! best. `trial.rs` is a run, `results.rs` compares them.
+//! same command continues a sweep. With halving, a run pauses at a checkpoint and continues from there if it is among
+//! the best. `trial.rs` is a run, `results.rs` compares them.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -29,12 +29,12 @@ pub struct SweepOptions {
     /// The factor of successive halving, if runs are stopped early.
     pub halving: Option<usize>,
     pub jobs: usize,
-    /// The devices of all runs together; without any, those of every run.
+    /// The devices of all runs together; if empty, every run uses its own setting.
     pub devices: Vec<usize>,
 }
 
-/// Runs the rest of the sweep in `directory`; returns the exit code: 0, 1 if a run failed, or that of the signal that
-/// ended the sweep.
+/// Runs the rest of the sweep in `directory`; returns the exit code: 0, 1 if a run failed, or the code of the signal
+/// that ended the sweep.
 pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOptions) -> Result<u8> {
     let configs = check(points, options)?;
     let is_dry = configs.iter().all(|config| config.run.dry_run);
@@ -60,7 +60,7 @@ pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOption
             left = survivors(&mut trials, &left, rungs[nth - 1], rung.points);
         }
         if let Some(code) = train_all(&mut trials, &left, *rung, options)? {
-            say("\nstopped; the same command goes on with what is left");
+            say("\nstopped; the same command continues with the remaining runs");
             return Ok(code);
         }
     }
@@ -126,13 +126,13 @@ fn survivors(trials: &mut [Trial], left: &[usize], rung: Rung, count: usize) -> 
     let places = best(&accuracies, count);
     let least = places.iter().filter_map(|place| accuracies[*place]).reduce(f64::min);
     let about = least.map(|least| format!(", each with at least {}", percent(least))).unwrap_or_default();
-    say(&format!("\nhalving     {} of {} runs go on{about}", places.len(), left.len()));
+    say(&format!("\nhalving     {} of {} runs continue{about}", places.len(), left.len()));
     let chosen: Vec<usize> = places.into_iter().map(|place| left[place]).collect();
     left.iter().filter(|at| !chosen.contains(at)).for_each(|at| trials[*at].ending.is_paused = true);
     chosen
 }
 
-/// Refuses to go on with runs of another experiment, whose results would stand beside the new ones as if they were the same.
+/// Refuses runs of another experiment in the directory: their results would be mixed with the new ones.
 fn refuse_others(trials: &[Trial]) -> Result<()> {
     let mut others = trials.iter().filter_map(Trial::other_settings);
     let Some(first) = others.next() else { return Ok(()) };
@@ -140,7 +140,7 @@ fn refuse_others(trials: &[Trial]) -> Result<()> {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let remedy = "give another --output-dir, or the settings that it had";
+    let remedy = "give another --output-dir, or its own settings";
     Err(Error::usage(format!("{first}{more}; {remedy}")))
 }
 
@@ -156,7 +156,7 @@ fn check(points: &[Point], options: &SweepOptions) -> Result<Vec<Config>> {
     }
     lines.extend(configs.iter().flat_map(misplaced).map(String::from));
     if !options.devices.is_empty() && points.iter().any(|point| point.request.names("parallel.gpu_ids")) {
-        lines.push("the devices are given for the sweep and for a run; give --gpu-ids once, before the --".into());
+        lines.push("--gpu-ids is given twice (sweep and run); give it once, before the --".into());
     }
     if lines.is_empty() {
         lines.extend(twins(points, &configs));
@@ -172,15 +172,15 @@ fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
     let rules = [
         (
             config.run.output_dir.as_os_str().is_empty(),
-            "a sweep names the output dir of each run; give --output-dir DIR before the --, for all runs together",
+            "a sweep chooses the output dir of each run; give --output-dir DIR for the sweep, before the --",
         ),
         (
             config.checkpoint.resume == Resume::Off,
-            "a sweep resumes interrupted runs by itself; leave --resume out and give the same --output-dir again",
+            "a sweep resumes interrupted runs by itself; remove --resume and give the same --output-dir again",
         ),
         (
             parallel.processes() == 1 && !parallel.elastic.is_on(),
-            "a run of a sweep must be one process; leave --nnodes, --rank, --elastic and the launcher out",
+            "a run of a sweep must be one process; remove --nnodes, --rank, --elastic and the launcher",
         ),
     ];
     rules.into_iter().filter(|(holds, _)| !holds).map(|(_, line)| line)
@@ -193,16 +193,16 @@ fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
     for (point, config) in points.iter().zip(configs) {
         let (name, CheckpointConfig { path, url, .. }) = (&point.name, &config.checkpoint);
         if !names.insert(name) {
-            lines.push(format!("two runs would be called '{name}'; give values that differ in more than slashes"));
+            lines.push(format!("two runs would have the name '{name}'; give values that differ in more than slashes"));
         } else if !texts.insert(config.to_toml()) {
-            let remedy = "leave out the flag or variable that sets the swept key: it wins over the sweep's values";
-            lines.push(format!("the run '{name}' has the settings of another one; {remedy}"));
+            let remedy = "remove the flag or variable that sets the swept key: it overrides the sweep's values";
+            lines.push(format!("the run '{name}' has the same settings as another one; {remedy}"));
         }
         for (place, what, flag) in
             [(path, "write its best model", "--checkpoint"), (url, "copy its checkpoints", "--checkpoint-url")]
         {
             if !place.as_os_str().is_empty() && !places.insert(place) {
-                lines.push(format!("every run would {what} to '{}'; leave {flag} out", shown(place)));
+                lines.push(format!("every run would {what} to '{}'; remove {flag}", shown(place)));
             }
         }
     }

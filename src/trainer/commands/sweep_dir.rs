@@ -20,8 +20,8 @@ struct Described {
     arguments: Vec<String>,
 }
 
-/// The directory that the user `named`, or that of the newest sweep of the same runs, or the next free one. A sweep with
-/// more or fewer samples is the same one. A dry run creates nothing.
+/// The directory that the user `named`, or the directory of the newest sweep of the same runs, or the next free one.
+/// More or fewer samples do not make it another sweep. A dry run creates nothing.
 pub(super) fn of(named: Option<PathBuf>, points: &[Point], is_dry: bool) -> Result<PathBuf> {
     let base = Path::new(SWEEPS);
     let runs = described(points);
@@ -46,7 +46,7 @@ pub(super) fn claim(directory: &Path) -> Result<File> {
     match handle.try_lock() {
         Err(TryLockError::WouldBlock) => {
             let remedy = "wait for its end, or give another --output-dir";
-            Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", shown(directory))))
+            Err(Error::usage(format!("another sweep is running in '{}'; {remedy}", shown(directory))))
         }
         // Works without a lock on file systems that have none.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(handle),

@@ -35,8 +35,8 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Trains it as far as `rung` goes, with the arguments `place`; without other runs beside it, it shows its progress.
-    /// `eta` are the seconds until all runs of the rung have ended. `None` if nothing was left to do.
+    /// Trains it to the end of `rung`, with the arguments `place`; shows its progress if no other run is active. `eta`
+    /// are the seconds until all runs of the rung have ended. Returns `None` if nothing was left to do.
     pub(super) fn train(
         &self,
         number: &str,
@@ -49,7 +49,7 @@ impl Trial<'_> {
         let state = self.state(goal);
         let about = match state {
             State::New => "",
-            State::Begun => "  goes on",
+            State::Begun => "  continues",
             State::Complete => "  is complete",
         };
         let name = &self.point.name;
@@ -80,14 +80,13 @@ impl Trial<'_> {
             (Ended { code, error_line, .. }, _) => {
                 // The run has printed the reason unless it was quiet.
                 let why = error_line.as_ref().filter(|_| !alone).map(|line| format!(" ({line})")).unwrap_or_default();
-                warn(&format!("run '{name}' failed with exit code {code}{why}; the sweep goes on"));
+                warn(&format!("run '{name}' failed with exit code {code}{why}; the sweep continues"));
             }
         }
         Ok(Some(ended))
     }
 
-    /// The arguments for one of `jobs` runs at a time: its part of the `devices`, or one of them where there are fewer, and
-    /// of the threads.
+    /// The arguments for one of `jobs` parallel runs: its share of the `devices`, at least one, and of the threads.
     pub(super) fn place(&self, devices: &[usize], slot: usize, jobs: usize) -> Vec<String> {
         if jobs == 1 && devices.is_empty() {
             return Vec::new();
@@ -111,7 +110,7 @@ impl Trial<'_> {
         until.map(|it| it.val_accuracy).filter(|it| it.is_finite()).reduce(f64::max)
     }
 
-    /// The settings of the run in its directory that are not those of this trial, in words.
+    /// Describes the settings in which the run in its directory differs from this trial.
     pub(super) fn other_settings(&self) -> Option<String> {
         let path = self.directory.join("config.toml");
         let saved = file::text(&path, TEXT).ok().filter(|_| run_dir::is_begun(&self.directory))?;

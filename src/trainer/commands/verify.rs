@@ -1,9 +1,9 @@
-//! `train verify`: whether a run's log and checkpoints are what its training computed.
+//! `train verify`: checks that a run's log and checkpoints are what its training computed.
 //!
-//! The log's lines must form their chain. Then steps between two checkpoints are trained again from the first, in a
-//! child process with the settings in the second, on devices of the user's choice: losses, accuracies, rates and norms
-//! must be those of the log, and the weights those of the second checkpoint, bit for bit. Where the run went on with other
-//! settings between them, the log has those before.
+//! The log's lines must form a chain. Then the steps between two checkpoints are trained again from the first, in a
+//! child process with the settings in the second, on devices of the user's choice. Losses, accuracies, rates and norms
+//! must equal the log, and the weights the second checkpoint, bit for bit. If the run was resumed with other settings
+//! in between, the log has the earlier settings.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -30,8 +30,8 @@ struct Stretch {
 /// Verifies a run and returns the exit code.
 ///
 /// # Errors
-/// [`Error::Data`] naming the line or the first step that differs, [`Error::Usage`] if the run cannot be repeated bit for
-/// bit.
+/// [`Error::Data`] naming the line or the first step that differs, [`Error::Usage`] if the run cannot be repeated bit
+/// for bit.
 pub fn verify(verification: &Verification) -> Result<u8> {
     let run = &verification.run;
     if let Some(other) = &verification.against {
@@ -63,7 +63,7 @@ fn stretches(run: &Path) -> Result<Vec<Stretch>> {
     Ok(stretches)
 }
 
-/// The stretches with all steps in the log: a run that goes on from another run's checkpoint lacks those before.
+/// The stretches with all steps in the log: a run that began with another run's checkpoint lacks earlier steps.
 fn logged(all: Vec<Stretch>, steps: &[StepRecord]) -> Result<Vec<Stretch>> {
     let known: BTreeSet<usize> = steps.iter().map(|step| step.step).collect();
     let is_logged = |stretch: &Stretch| (stretch.from + 1..=stretch.to).all(|step| known.contains(&step));
@@ -72,7 +72,7 @@ fn logged(all: Vec<Stretch>, steps: &[StepRecord]) -> Result<Vec<Stretch>> {
         |Stretch { from, to, .. }: &Stretch| say(&format!("left out    steps {} to {to}: not in the log", from + 1));
     others.iter().for_each(left_out);
     if logged.is_empty() {
-        return Err(Error::usage("the log holds none of the steps before a checkpoint; give another run"));
+        return Err(Error::usage("the log has no steps before a checkpoint; give another run"));
     }
     Ok(logged)
 }
@@ -90,7 +90,7 @@ fn chosen(count: usize, wanted: usize, seed: Option<u64>) -> Vec<usize> {
     places
 }
 
-/// Repeats a stretch; the exit code if a signal ended that.
+/// Repeats a stretch; returns the exit code if a signal ended it.
 fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<Option<u8>> {
     let Stretch { from, start, to, end } = stretch;
     let origin = start.as_ref().map_or("the beginning".into(), |path| format!("'{}'", shown(path)));
@@ -104,17 +104,17 @@ fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<O
     let logged = log.steps.iter().filter(|step| (from + 1..=*to).contains(&step.step));
     if let Some(Difference { step, number }) = first_difference(logged, &replay.steps()?) {
         let how = match number {
-            None => format!("step {step} was logged, but not repeated"),
+            None => format!("step {step} is in the log, but was not repeated"),
             Some((name, [logged, again])) => {
-                format!("step {step} differs: its {name} is {logged} in the log and {again} if it is repeated")
+                format!("step {step} differs: its {name} is {logged} in the log and {again} when repeated")
             }
         };
-        return Err(Error::Data(format!("{how}; the steps from {} to it are as logged", from + 1)));
+        return Err(Error::Data(format!("{how}; the steps from {} up to it match the log", from + 1)));
     }
     if let Some(name) = different_tensor(&right, &replay.end()?)? {
         let path = shown(end);
         return Err(Error::Data(format!(
-            "'{name}' in '{path}' is not what its steps compute: the checkpoint was changed"
+            "'{name}' in '{path}' differs from the repeated steps: the checkpoint was changed"
         )));
     }
     Ok(None)

@@ -73,9 +73,10 @@ impl Architecture {
         Self { blocks: [1, 2, 3, 4].map(count) }
     }
 
-    /// The units of a forward pass: the stem, each block, the classifier. Of each the layers, by torchvision's names, and
-    /// the work in 3x3 convolutions of stride 1, which take the same everywhere: a later stage has twice the channels and a
-    /// quarter of the pixels. The stem's and the classifier's parts are small, and depend on the images.
+    /// The units of a forward pass: the stem, each block, the classifier. Each has its layers, by torchvision's names,
+    /// and its work, in 3x3 convolutions of stride 1. These cost the same in every stage: a later stage has twice the
+    /// channels and a quarter of the pixels. The work of the stem and the classifier is small and depends on the
+    /// images.
     pub fn units(self) -> Vec<(Vec<String>, f64)> {
         let block = |stage: usize, block: usize| {
             let work = if stage > 0 && block == 0 { 1.5 } else { 2.0 };
@@ -92,7 +93,8 @@ impl Architecture {
     }
 }
 
-/// Refuses a ResNet whose blocks have three convolutions, by its name; `origin` names the source of its weights.
+/// Refuses a ResNet with bottlenecks (three convolutions per block), by its name; `origin` is the source of its
+/// weights.
 ///
 /// # Errors
 /// [`Error::Checkpoint`].
@@ -105,8 +107,8 @@ pub fn check_blocks(state: &StateDict, origin: &str) -> Result<()> {
     let is_plain = conv3.shape().get(1).is_some_and(|inner| 4 * inner == outputs);
     let name = if is_plain { format!("ResNet-{depth}") } else { format!("wide ResNet or ResNeXt of {depth} layers") };
     Err(Error::Checkpoint(format!(
-        "{origin} holds a {name}, whose blocks have three convolutions (bottlenecks); give weights of a ResNet-18 or 34, whose \
-         blocks have two"
+        "{origin} holds a {name}, which has bottlenecks (blocks of three convolutions); give weights of a ResNet-18 or \
+         34"
     )))
 }
 

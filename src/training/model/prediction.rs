@@ -57,8 +57,8 @@ impl Prediction {
     }
 }
 
-/// The class with the largest logit and its probability, `[batch, 2]`, from `logits` `[batch, classes]`. Of equal logits
-/// it is the lowest class; a NaN is never the largest.
+/// The class with the largest logit and its probability, `[batch, 2]`, from `logits` `[batch, classes]`. Of equal
+/// logits it is the lowest class; a NaN is never the largest.
 pub fn predictions<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2> {
     let [batch, classes] = logits.dims();
     let numbers = logits.clone().mask_fill(logits.clone().is_nan(), f32::NEG_INFINITY);
@@ -69,8 +69,8 @@ pub fn predictions<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2> {
     Tensor::cat(vec![class, confidence], 1)
 }
 
-/// How many images have the largest logit at their class, and how many have one of the five largest, `[2]`. `logits` are
-/// `[batch, classes]`, `labels` `[batch]`.
+/// How many images have the largest logit at their class, and how many have one of the five largest, `[2]`. `logits`
+/// are `[batch, classes]`, `labels` `[batch]`.
 pub fn hits<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
     let ranks = ranks_of_targets(logits, labels);
     Tensor::cat([1, 5].map(|places| ranks.clone().lower_elem(places).int().sum()).into(), 0).float()
@@ -78,9 +78,9 @@ pub fn hits<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tens
 
 /// Accuracy from counts of [`hits`].
 pub trait Hits {
-    /// Images whose class has the largest logit.
+    /// Number of images for which the true class has the largest logit.
     fn top1(&self) -> usize;
-    /// Images whose class is among the five largest logits.
+    /// Number of images for which the true class is among the five largest logits.
     fn top5(&self) -> usize;
     /// Top-1 accuracy, 0 to 1.
     fn accuracy(&self) -> f64;

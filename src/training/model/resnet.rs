@@ -22,7 +22,7 @@ pub struct BasicBlock<B: Backend> {
     bn1: BatchNorm<B>,
     conv2: Conv2d<B>,
     bn2: BatchNorm<B>,
-    /// A 1x1 projection of the input, where its shape differs from the output's.
+    /// A 1x1 projection of the input, if its shape differs from the output's.
     downsample: Option<(Conv2d<B>, BatchNorm<B>)>,
 }
 
@@ -61,9 +61,9 @@ pub struct Units {
 
 #[derive(Debug, Clone)]
 pub enum Through<B: Backend> {
-    /// Of a range without the last: for the next unit, in the order in which the backend computes.
+    /// Output of a range without the last unit: for the next unit, in the memory order of the backend.
     Maps(Tensor<B, 4>),
-    /// Of the last, `[batch, classes]`.
+    /// Output of the last unit, `[batch, classes]`.
     Logits(Tensor<B, 2>),
 }
 
@@ -171,7 +171,7 @@ impl<B: TrainBackend> ResNet<B> {
         Through::Maps(P::to_home(if innermost { x.permute([0, 2, 3, 1]) } else { x }))
     }
 
-    /// Whether the channels of a pixel are neighbours in memory, behind images of this size.
+    /// Whether the channels of a pixel are neighbours in memory, for images of this size.
     fn has_channels_innermost(&self, image: [usize; 2], context: &ForwardContext<B>) -> bool {
         let small = !self.has_large_maps(image) && !self.is_by_winograd(context);
         !small || context.precision == PrecisionKind::Bf16 || !context.is_training()
@@ -183,7 +183,7 @@ impl<B: TrainBackend> ResNet<B> {
         self.width >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 
-    /// Whether a CPU computes most layers by Winograd's algorithm, whose kernels need channels innermost.
+    /// Whether a CPU computes most layers by Winograd's algorithm, which needs channels innermost.
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
         let algorithm = self.layer1[0].conv1.sliding.algorithm;
         let fills_vectors = self.width >= 32 && self.width.is_multiple_of(16);

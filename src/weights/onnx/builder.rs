@@ -1,4 +1,4 @@
-//! Layers as ONNX nodes; every function takes the name of its input value and returns that of its result.
+//! Layers as ONNX nodes; every function takes the name of its input value and returns the name of its result.
 //!
 //! A node's result has the node's name, except the classifier's; a constant has the name of its tensor in torchvision.
 //! Every tensor is taken from the state dictionary under its full name and must have the expected shape.
@@ -123,7 +123,7 @@ impl<'a> Builder<'a> {
     fn constant(&mut self, name: String, shape: &[usize]) -> Result<String, Fault> {
         let tensor = self.find(&name)?;
         if tensor.shape() != shape {
-            return Err(format!("'{name}' has shape {:?} where {shape:?} is due", tensor.shape()));
+            return Err(format!("'{name}' has shape {:?}, expected {shape:?}", tensor.shape()));
         }
         tensor.as_f32().ok_or_else(|| format!("'{name}' holds integers"))?;
         self.constants.push(TensorProto {

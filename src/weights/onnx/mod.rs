@@ -26,7 +26,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Protobuf's limit, in bytes.
 const LONGEST: usize = i32::MAX as usize;
 
-/// Refuses weights that are not those of a whole ResNet; `origin` is their source in errors, as in `'run/best'`.
+/// Refuses weights that are not a whole ResNet; `origin` is their source in errors, as in `'run/best'`.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if a tensor is missing, unused, or has another shape than the network's.
@@ -64,8 +64,8 @@ pub fn to_onnx(tensors: &StateDict, description: &Description, origin: &str) -> 
     };
     if model.encoded_len() > LONGEST {
         return Err(Error::Checkpoint(format!(
-            "cannot export the weights in {origin} to ONNX: the file would have {} bytes, and protobuf ends at {LONGEST}; \
-             train with a smaller --width",
+            "cannot export the weights in {origin} to ONNX: the file would have {} bytes, more than protobuf's limit \
+             of {LONGEST}; train with a smaller --width",
             model.encoded_len()
         )));
     }
@@ -75,9 +75,9 @@ pub fn to_onnx(tensors: &StateDict, description: &Description, origin: &str) -> 
 fn in_words(network: &str, description: &Description) -> String {
     let Description { normalization: Normalization { mean, std }, size, .. } = description;
     format!(
-        "{network}, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], (byte / 255 - mean) / std \
-         by channel, mean {mean:?}, std {std:?}; trained on images of {size}x{size} pixels (height x width){}. 'logits': \
-         float32 [batch, classes], before the softmax.",
+        "{network}, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], (byte / 255 - mean) / \
+         std by channel, mean {mean:?}, std {std:?}; trained on images of {size}x{size} pixels (height x width){}. \
+         'logits': float32 [batch, classes], before the softmax.",
         description.framing()
     )
 }

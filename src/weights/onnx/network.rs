@@ -50,9 +50,7 @@ fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
     let (width, kernel) = match *builder.find("conv1.weight")?.shape() {
         [width @ (1..), CHANNELS, height @ (3 | 7), kernel] if height == kernel => (width, kernel),
         ref shape => {
-            return Err(format!(
-                "'conv1.weight' has shape {shape:?} where [width, 3, 3, 3] or [width, 3, 7, 7] is due"
-            ));
+            return Err(format!("'conv1.weight' has shape {shape:?}, expected [width, 3, 3, 3] or [width, 3, 7, 7]"));
         }
     };
     let pooled = kernel == 7;
@@ -87,7 +85,7 @@ fn block(builder: &mut Builder, name: &str, x: &str, channels: [usize; 2], strid
 fn classes(builder: &Builder) -> Result<usize, Fault> {
     match *builder.find("fc.weight")?.shape() {
         [classes @ (1..), _] => Ok(classes),
-        ref shape => Err(format!("'fc.weight' has shape {shape:?} where [classes, features] is due")),
+        ref shape => Err(format!("'fc.weight' has shape {shape:?}, expected [classes, features]")),
     }
 }
 

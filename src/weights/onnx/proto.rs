@@ -1,6 +1,6 @@
-//! The messages of an ONNX file as Rust types, as far as they are written.
+//! The messages of an ONNX file as Rust types, only the fields that are written.
 //!
-//! Names and field numbers are those of `onnx.proto` (IR version 8), which also says what they mean.
+//! Names, field numbers and meanings are from `onnx.proto` (IR version 8).
 
 #![allow(missing_docs, reason = "the names are those of `onnx.proto`")]
 
@@ -24,7 +24,7 @@ pub struct ModelProto {
     pub metadata_props: Vec<StringStringEntryProto>,
 }
 
-/// A version of the operators; without a domain, those of ONNX.
+/// A version of the operators; without a domain, ONNX's own.
 #[derive(Clone, PartialEq, Message)]
 pub struct OperatorSetIdProto {
     #[prost(int64, tag = "2")]

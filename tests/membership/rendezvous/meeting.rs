@@ -58,7 +58,7 @@ fn a_key_that_nobody_sets_is_named_after_the_limit() {
     let service = service(&terms);
     let member = gather(&service, &terms).remove(0);
     let error = member.get(&["lost".into()], Duration::from_millis(20)).unwrap_err();
-    assert_eq!(error.0, "nobody set 'lost' within 20 ms");
+    assert_eq!(error.0, "no process set 'lost' within 20 ms");
 }
 
 #[test]

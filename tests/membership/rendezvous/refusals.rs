@@ -36,7 +36,7 @@ fn told(newcomers: &Terms, me: ProcessInfo, patience: Duration) -> Error {
 fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Client {
     loop {
         match join(service, terms, rank) {
-            Err(Error::PeerLost(why)) if why.contains("is here already") => {}
+            Err(Error::PeerLost(why)) if why.contains("is already here") => {}
             joined => return joined.unwrap(),
         }
     }
@@ -45,7 +45,7 @@ fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Client {
 /// Returns once `rank` sits: whoever claims its seat is told so.
 fn await_seat(service: &Service, terms: &Terms, rank: usize) {
     let scout = ProcessInfo { process: 999, ..introduction(rank) };
-    let taken = format!("(host host{rank}, process {}) is here already", 100 + rank);
+    let taken = format!("(host host{rank}, process {}) is already here", 100 + rank);
     loop {
         let patience = Duration::from_millis(20);
         match join_at(&service.address().to_string(), terms, scout.clone(), patience) {
@@ -65,12 +65,12 @@ fn usage(newcomers: &Terms, me: ProcessInfo) -> String {
 #[test]
 fn another_job_is_refused() {
     let text = usage(&Terms { job_id: "job-2".into(), ..terms(3) }, introduction(1));
-    assert!(text.contains("another job than 'job-2'") && !text.contains("job-1"), "{text}");
+    assert!(text.contains("a job other than 'job-2'") && !text.contains("job-1"), "{text}");
 }
 
 #[test]
 fn who_has_a_wrong_secret_or_none_is_told_so_after_its_patience() {
-    let words = ["did not prove that it knows the job's secret", "does not speak without encryption"];
+    let words = ["did not prove that it knows the job's secret", "requires encryption"];
     for (secret, words) in [Secret::random(), Secret::none()].into_iter().zip(words) {
         let newcomers = Terms { secret, ..terms(3) };
         let text = refused_in_the_end(|patience| {
@@ -79,7 +79,7 @@ fn who_has_a_wrong_secret_or_none_is_told_so_after_its_patience() {
             assert!(start.elapsed() >= patience - RETRY, "it may be a stranger that answers");
             error
         });
-        assert!(text.contains("did not meet its job within "), "{text}");
+        assert!(text.contains("did not join its job within "), "{text}");
         assert!(text.contains(words), "{text}");
         assert!(text.contains("127.0.0.1:") && text.contains("--job-secret-file"), "{text}");
     }
@@ -94,7 +94,7 @@ fn a_rank_out_of_range_is_refused() {
 #[test]
 fn another_size_is_refused() {
     let text = usage(&terms(4), introduction(1));
-    assert!(text.contains("counts '4' processes in the job, the service 3"), "{text}");
+    assert!(text.contains("expects '4' processes in the job, the rendezvous 3"), "{text}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_member_that_comes_after_the_beginning_is_refused() {
     let service = service(&terms);
     let members = gather(&service, &terms);
     let error = join(&service, &terms, 1).err().unwrap();
-    assert!(matches!(&error, Error::PeerLost(why) if why.contains("has begun with all of its 2")), "{error}");
+    assert!(matches!(&error, Error::PeerLost(why) if why.contains("has already begun with all of its 2")), "{error}");
     members[0].set("unharmed", b"").unwrap();
 }
 

@@ -13,11 +13,11 @@ fn address(number: u32) -> IpAddr {
 fn the_first_is_told_at_once_and_the_others_together() {
     let (mut rejections, now) = (Rejections::default(), Instant::now());
     let first = rejections.note(address(1), "no proof", now).unwrap();
-    assert_eq!(first, "turned 0.0.0.1 away from the rendezvous: no proof");
+    assert_eq!(first, "rejected a connection from 0.0.0.1: no proof");
     assert!((0..999).all(|_| rejections.note(address(1), "no handshake", now).is_none()));
     assert!(rejections.note(address(2), "no proof", now).is_some());
     assert!(rejections.due_lines(now + INTERVAL - Duration::from_millis(1), false).is_empty());
-    let told = "turned 0.0.0.1 away from the rendezvous 999 more times, the last time because: no handshake";
+    let told = "rejected 999 more connections from 0.0.0.1, the last because: no handshake";
     assert_eq!(rejections.due_lines(now + INTERVAL, false), [told]);
     // The count begins anew, and ends where nobody comes.
     assert!(rejections.note(address(1), "no proof", now + INTERVAL).is_none());
@@ -33,6 +33,6 @@ fn a_thousand_addresses_share_a_line() {
     assert_eq!(lines, MOST_ADDRESSES + 1);
     let last = rejections.due_lines(now, true);
     assert_eq!(last.len(), 1);
-    assert!(last[0].contains("turned other addresses away"), "{last:?}");
-    assert!(last[0].contains(&format!("{} more times", 999 - MOST_ADDRESSES)), "{last:?}");
+    assert!(last[0].contains("more connections from other addresses"), "{last:?}");
+    assert!(last[0].contains(&format!("rejected {} more", 999 - MOST_ADDRESSES)), "{last:?}");
 }

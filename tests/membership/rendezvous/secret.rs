@@ -38,7 +38,7 @@ fn a_secret_that_repeats_itself_is_refused() {
         ["aaaaaaaaaaaaaaaaaaaaaaaa", "abcdefghiabcdefghi", "passwordpassword", &format!("kiln-{}", "0".repeat(64))]
     {
         let error = Secret::from_text(text).unwrap_err().to_string();
-        assert!(error.contains("repeats itself") && error.contains("train secret FILE"), "{error}");
+        assert!(error.contains("is repetitive") && error.contains("train secret FILE"), "{error}");
         assert!(!error.contains(text), "{error}");
     }
     assert!(Secret::from_text("three words, then a number: 1789").is_ok());

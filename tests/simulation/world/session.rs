@@ -143,7 +143,7 @@ impl World {
         if process.shared.is_unknown() {
             let Link::Up { link, .. } = process.link else { return };
             self.close(link, false);
-            return self.session_lost(link, "it does not know this process any more");
+            return self.session_lost(link, "it no longer knows this process");
         }
         self.look(who);
     }

@@ -85,7 +85,7 @@ impl Roster {
             self.causes.close();
             self.enter(Phase::Running, now);
         } else if generation >= self.placement.generation {
-            let cause = format!("{} computes in another generation {generation}", member.name());
+            let cause = format!("{} computes in a different generation {generation}", member.name());
             self.break_off(cause, now);
         }
     }

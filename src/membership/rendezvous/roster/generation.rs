@@ -115,8 +115,8 @@ impl Roster {
         elapsed(self.created, now) < lease(self.rules.lost_after)
     }
 
-    /// Whether members from before a restart may still compute, or, if this service was elected, may be on their way
-    /// although nobody here knows of them.
+    /// Whether members from before a restart may still compute or, if this service was elected, unknown ones may still
+    /// arrive.
     fn awaits_missing(&self, now: Instant) -> bool {
         let may_be_first = self.is_elected && self.placement.generation == 0;
         self.is_young(now) && (may_be_first || !self.missing().is_empty())
@@ -186,8 +186,8 @@ impl Roster {
         None
     }
 
-    /// The members that could compute, in order of seniority, at most `rules.max`. Members that are not available are
-    /// left out, unless there are too few others.
+    /// The members that could compute, in order of seniority, at most `rules.max`. Unavailable members are skipped,
+    /// unless there are too few others.
     pub(super) fn candidates(&self) -> Vec<&Member> {
         let able = |member: &&Member| !member.info.draining && member.info.devices > 0;
         let mut candidates: Vec<_> = self.members.iter().filter(able).collect();
@@ -278,7 +278,9 @@ impl Roster {
             return None;
         }
         let limit = sentence::span(self.rules.elastic_timeout);
-        Some(self.decide(format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage())))
+        Some(
+            self.decide(format!("{}, and no further process came within {limit} (--elastic-timeout)", self.shortage())),
+        )
     }
 
     fn decide(&mut self, verdict: String) -> Action {

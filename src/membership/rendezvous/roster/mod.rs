@@ -3,8 +3,8 @@
 //! A pure state machine: events and times go in, actions come out; it has no network and no clock. A generation is an
 //! immutable placement of all replicas on members. It ends when membership changes; its members then report that they
 //! are ready and what state they hold, and the next one begins. The members know everything that a restarted service
-//! needs to continue. This file handles events, `arrival` those of processes that come or are ready; `generation` decides
-//! when a generation ends and the next one begins, [`placement`](super::placement) which member computes which
+//! needs to continue. This file handles events, `arrival` handles processes that come or are ready; `generation`
+//! decides when a generation ends and the next one begins, [`placement`](super::placement) which member computes which
 //! replicas, and `eligibility` which process may join. A job of fixed membership has one generation, see [`strict`].
 
 mod arrival;
@@ -82,7 +82,7 @@ pub struct Roster {
     pub(super) arrivals: Option<Arrivals>,
     /// The first report that a collective failed.
     pub(super) trouble: Option<(Instant, String)>,
-    /// In a strict job: when a verdict on the reported trouble, or a closed session, is due.
+    /// In a strict job: the deadline for a verdict on reported trouble or a closed session.
     pub(super) verdict_due: Option<Instant>,
     /// The names of members of generations before a restart of the service, as reported by other members.
     pub(super) expected_back: BTreeMap<u64, String>,
@@ -122,7 +122,8 @@ impl Roster {
         }
     }
 
-    /// The same for a service that leads `since` then, and has heard of `generation`; see [`election`](super::election).
+    /// The same for a service that leads `since` then, and has heard of `generation`; see
+    /// [`election`](super::election).
     pub fn elected(self, since: Instant, generation: u64) -> Self {
         Self { created: since, is_elected: true, greatest: generation.min(eligibility::GREATEST_GENERATION), ..self }
     }
@@ -242,17 +243,17 @@ impl Roster {
         self.ended.clone().map_or(Ok(()), Err)?;
         if self.rules.strict {
             let rule =
-                "the membership of this run is fixed, so no rank can leave it (--drain); start it with --elastic";
+                "the membership of this run is fixed, so --drain cannot remove a rank; start the run with --elastic";
             return Err(Refusal::permanent(rule));
         }
         let mut ranks: Vec<_> = self.members.iter().filter_map(|member| member.rank).collect();
         ranks.sort_unstable();
         if ranks.is_empty() {
-            return Err(Refusal::transient("nobody has a rank before the first generation begins; ask again then"));
+            return Err(Refusal::transient("there are no ranks before the first generation begins; try again later"));
         }
         if !ranks.contains(&rank) {
             let there = sentence::ranks(&ranks);
-            return Err(Refusal::permanent(format!("the run has no rank '{rank}', only {there} (--drain)")));
+            return Err(Refusal::permanent(format!("the run has no rank '{rank}' to --drain, only {there}")));
         }
         self.drain(|member| member.rank == Some(rank));
         Ok(())

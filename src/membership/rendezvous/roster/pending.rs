@@ -1,4 +1,4 @@
-//! The pending generation: new members connect with those of the running generation, which compute meanwhile.
+//! The pending generation: new members connect with the members of the running generation, which compute meanwhile.
 //!
 //! Connecting takes as long as the slowest link and may fail. So the running generation ends for new members only when
 //! all members of the next one are connected. A member that is not connected in time stays in reserve, and is tried
@@ -74,7 +74,7 @@ impl Roster {
         if let Some(member) = last {
             member.reserved_until = Some(now + self.rules.ready_timeout);
             let (name, span) = (member.name(), sentence::span(self.rules.ready_timeout));
-            tracing::warn!("{name} stays in reserve for {span}, and the run goes on without it: {why}");
+            tracing::warn!("{name} stays in reserve for {span}, and the run continues without it: {why}");
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Evidence {
 }
 
 impl Roster {
-    /// Refuses a process whose rank is taken or out of range, or that comes too late.
+    /// Refuses a process if its rank is taken or out of range, or if it comes too late.
     pub(super) fn admit_rank(&self, info: &ProcessInfo) -> Result<(), Refusal> {
         let (size, given) = (self.rules.max, info.rank);
         let Some(rank) = given.filter(|rank| *rank < size) else {
@@ -50,13 +50,13 @@ impl Roster {
         };
         self.ended.clone().map_or(Ok(()), Err)?;
         if self.phase == Phase::Running {
-            let why = format!("the job has begun with all of its {size} processes; start all of them anew");
+            let why = format!("the job has already begun with all of its {size} processes; restart all of them");
             return Err(Refusal::transient(why));
         }
         let taken = self.members.iter().find(|member| member.info.rank == Some(rank) && member.info.id != info.id);
         taken.map_or(Ok(()), |member| {
             let name = member.name();
-            Err(Refusal::transient(format!("{name} is here already; give every process its own --rank")))
+            Err(Refusal::transient(format!("{name} is already here; give every process its own --rank")))
         })
     }
 
@@ -148,7 +148,8 @@ impl Roster {
         self.members.iter().filter(|member| which(member)).collect()
     }
 
-    /// The verdict on a loss, with the latest activity of any member: none gets past a collective without the lost ones.
+    /// The verdict on a loss, with the latest activity of any member: none gets past a collective without the lost
+    /// ones.
     fn loss(&self, lost: &[&Member], how: &str) -> String {
         let active = self.members_where(|member| !member.evidence.finished);
         let latest = active.iter().max_by_key(|member| member.progress.step);
@@ -163,8 +164,8 @@ impl Roster {
         format!("{} {} lost at {latest}: {}{others}", names(lost), were(lost.len()), line(how, LONGEST))
     }
 
-    /// The verdict if all members are alive and none reports a failure of its own: names those that did not reach the
-    /// failed collective, or if all did, the connection between them.
+    /// The verdict if all members are alive and none reports its own failure: names the members that did not reach the
+    /// failed collective or, if all did, the connection between them.
     fn explain(&self) -> String {
         let troubled = self.members.iter().filter(|member| member.evidence.symptom.is_some());
         let reporter = troubled.max_by_key(|member| member.progress.step).expect("the grace begins with a report");

@@ -92,7 +92,7 @@ fn too_few_members_wait_for_more_and_give_up_after_the_elastic_timeout() {
     let verdict = job.verdict.clone().unwrap();
     assert_eq!(
         verdict,
-        "1 member is here, --elastic asks for at least 2, and no more came within 600.0 s (--elastic-timeout)"
+        "1 member is here, --elastic asks for at least 2, and no further process came within 600.0 s (--elastic-timeout)"
     );
     let Refusal { reason, transient, .. } = job.refusal(member(3));
     assert!(transient && reason.ends_with(&verdict), "{reason}");

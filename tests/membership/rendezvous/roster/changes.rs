@@ -92,7 +92,7 @@ fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_is_refused() {
     for rank in [2, usize::MAX] {
         let actions = job.tell(Event::DrainRank(rank));
         let [Action::Refuse(refusal)] = actions.as_slice() else { panic!("{actions:?}") };
-        assert_eq!(refusal.reason, format!("the run has no rank '{rank}', only ranks 0-1 (--drain)"));
+        assert_eq!(refusal.reason, format!("the run has no rank '{rank}' to --drain, only ranks 0-1"));
         assert!(!refusal.transient);
     }
     job.is(Phase::Running, 1);
