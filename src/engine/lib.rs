@@ -8,7 +8,7 @@
 //! batch, learning rate, [`World`]), and a call of [`train`]. [`resumed`] adds checkpoints: the run goes on, bit for bit, from
 //! the last one. A model may consist of Burn's layers; those of [`nn`] also synchronise batch-norm over replicas and overlap
 //! the all-reduce with the backward pass. Who needs more than an objective gives, such as a model in stages, implements
-//! [`Task`](parallel::Task). The folder `tests/examples` of the sources has whole programs of 65 and 90 lines.
+//! [`Task`](parallel::Task). The folder `tests/examples` of the sources has whole programs of 60 and 89 lines.
 //!
 //! | room | what it is |
 //! |---|---|

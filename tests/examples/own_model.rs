@@ -1,7 +1,5 @@
-//! A model of your own on Kiln's engine: a small network learns on which of two spirals a point lies.
-//!
-//! `cargo run --release --example own_model`. Stop it at any time and start it again: it goes on from its last checkpoint,
-//! with the same bits. Here four replicas share one device; `World::new` takes more.
+//! A model of your own on four replicas: a small network learns on which of two spirals a point lies. Stop it at any time
+//! and start it again, by `cargo run --release --example own_model`: it continues from its last checkpoint, bit for bit.
 
 use std::path::Path;
 
@@ -41,20 +39,18 @@ impl Objective for Spirals {
         Tensor::from_data(TensorData::new(points.concat(), [points.len(), 3]), device)
     }
 
-    /// The squared errors.
     fn losses<B: TrainBackend>(&self, net: &Network<B>, x: Tensor<B, 2>, _: &ForwardContext<B>) -> Tensor<B, 1> {
         let y = net.output.forward(tanh(net.hidden.forward(x.clone().narrow(1, 0, 2))));
         (y - x.narrow(1, 2, 1)).square().flatten(0, 1)
     }
 }
 
-/// The network as it was saved last, and how it is trained: at most 20 epochs, 16 points for each replica and step.
+/// The network as it was saved last, and how it is trained: 20 epochs, 16 points for each replica and step.
 pub fn experiment<B: HostBackend>(directory: &Path, world: World, steps: usize) -> Result<Resumed<B, Spirals>> {
     let points = |count| InMemDataset::new((0..count).map(point).collect());
     let plan = Plan { save_every_steps: 5, last_step: steps, ..Plan::new(world, [1003, 200], 16, 20)? };
-    let device = B::open(0)?;
-    let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(&device);
-    let network = initialize(Network { hidden: linear(2, 32), output: linear(32, 1) }, plan.seed)?;
+    let (first, second, device) = (LinearConfig::new(2, 32), LinearConfig::new(32, 1), B::open(0)?);
+    let network = initialize(Network { hidden: first.init(&device), output: second.init(&device) }, plan.seed)?;
     resumed(directory, Spirals([points(1003), points(200)]), network, plan)
 }
 
