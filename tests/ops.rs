@@ -2,6 +2,8 @@
 
 mod batch_norm;
 mod conv;
+#[cfg(feature = "flex")]
+mod flex;
 mod images;
 mod kernels;
 #[path = "noise.rs"]

@@ -26,6 +26,25 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
+    /// `1 / sqrt(m2 / count + epsilon)`, that times `weight`, and `m2 / free`.
+    pub fn factors(m2: &[f32], weight: &[f32], [count, free, epsilon]: [f64; 3]) -> PerChannel<3> {
+        let (count, free, epsilon) = (count as f32, free as f32, epsilon as f32);
+        let inv_std: Vec<f32> = m2.iter().map(|m2| 1.0 / (m2 / count + epsilon).sqrt()).collect();
+        let scale = weight.iter().zip(&inv_std).map(|(weight, inv_std)| weight * inv_std).collect();
+        [inv_std, scale, m2.iter().map(|m2| m2 / free).collect()]
+    }
+
+    /// The factors of [`BatchNorm::input_gradient`] from the sums of the gradient, and of the gradient times the
+    /// normalised input; `share` is one over the number of values.
+    pub fn gradient_factors([weight, inv_std, sum, weighted]: [&[f32]; 4], share: f64) -> PerChannel<3> {
+        let share = share as f32;
+        let k: Vec<f32> = weight.iter().zip(inv_std).map(|(weight, inv_std)| weight * inv_std).collect();
+        let times = |factor: f32, sums: &[f32], c: usize| factor * (sums[c] * share);
+        let q = (0..k.len()).map(|c| times(k[c] * inv_std[c], weighted, c)).collect();
+        let r = (0..k.len()).map(|c| times(k[c], sum, c)).collect();
+        [k, q, r]
+    }
+
     /// Values of a piece: whole pixels.
     fn piece(&self) -> usize {
         (VALUES / self.channels).clamp(1, PIXELS) * self.channels

@@ -28,7 +28,7 @@ pub use batch_norm::BatchNorm;
 pub use convolution::Convolution;
 pub use direct::Geometry;
 pub use epilogue::{Activation, Epilogue};
-pub use halves::{LEAST_ROUNDED, half_of, widened};
+pub use halves::{Half, LEAST_ROUNDED, half_of, widened};
 pub use pieces::ParallelFor;
 pub use trim::Trim;
 pub use vector::{F32Memory, LANES, Set, transpose, vectorized};

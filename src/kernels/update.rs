@@ -34,6 +34,28 @@ pub struct AdamW {
     pub step: usize,
 }
 
+/// The constants of one step of LARS.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lars {
+    pub rate: f64,
+    pub momentum: f64,
+    pub weight_decay: f64,
+    pub trust_coefficient: f64,
+    /// Whether the parameter is one-dimensional: such take plain SGD without decay.
+    pub vector: bool,
+}
+
+impl Lars {
+    /// What the gradient with its decay is multiplied by, from the norms of parameter and gradient.
+    fn trust(&self, [weight, slope]: [f32; 2]) -> f32 {
+        // As in timm's LARS; with the formula alone, weights of zero would stay zero.
+        if weight == 0.0 {
+            return 1.0;
+        }
+        weight * self.trust_coefficient as f32 / (slope + weight * self.weight_decay as f32 + 1e-12)
+    }
+}
+
 impl AdamW {
     /// What moments that began at zero are divided by.
     pub fn corrections(&self) -> [f64; 2] {
@@ -50,6 +72,13 @@ pub enum Gradient<'a> {
 }
 
 impl Gradient<'_> {
+    fn values(&self) -> &[f32] {
+        match self {
+            Self::Own(values) => values,
+            Self::Shared(values, _) => values,
+        }
+    }
+
     fn pieces(&mut self) -> Vec<Gradient<'_>> {
         match self {
             Self::Own(values) => values.chunks_mut(PIECE).map(Gradient::Own).collect(),
@@ -108,11 +137,43 @@ pub fn adamw(
     });
 }
 
+/// You, Gitman, Ginsburg 2017, "Large Batch Training of Convolutional Networks": as [`sgd`].
+pub fn lars(param: &[f32], mut gradient: Gradient<'_>, velocity: &mut [f32], step: &Lars, parallel_for: ParallelFor) {
+    let norm = |values: &[f32]| norm(values, parallel_for) as f32;
+    let (trust, decay) = match step.vector {
+        true => (1.0, 0.0),
+        false => (step.trust([norm(param), norm(gradient.values())]), step.weight_decay as f32),
+    };
+    let (rate, momentum) = (step.rate as f32, step.momentum as f32);
+    let pieces = param.chunks(PIECE).zip(gradient.pieces()).zip(velocity.chunks_mut(PIECE));
+    on_pieces(pieces, parallel_for, |((param, gradient), velocity)| {
+        for ((param, gradient), velocity) in param.iter().zip(gradient.in_place()).zip(velocity.iter_mut()) {
+            *velocity = *velocity * momentum + (*gradient + param * decay) * trust * rate;
+            *gradient = param - *velocity;
+        }
+    });
+}
+
 /// `left += right`.
 pub fn add(left: &mut [f32], right: &[f32], parallel_for: ParallelFor) {
+    combine(left, right, parallel_for, |left, right| left + right);
+}
+
+/// `left = left * shares[0] + right * shares[1]`.
+pub fn blend(left: &mut [f32], right: &[f32], shares: [f64; 2], parallel_for: ParallelFor) {
+    let [kept, new] = shares.map(|share| share as f32);
+    combine(left, right, parallel_for, |left, right| left * kept + right * new);
+}
+
+fn combine(left: &mut [f32], right: &[f32], parallel_for: ParallelFor, value: impl Fn(f32, f32) -> f32 + Sync) {
     on_pieces(left.chunks_mut(PIECE).zip(right.chunks(PIECE)), parallel_for, |(left, right)| {
-        left.iter_mut().zip(*right).for_each(|(left, right)| *left += right);
+        left.iter_mut().zip(*right).for_each(|(left, right)| *left = value(*left, *right));
     });
+}
+
+/// Replaces each value.
+pub fn map(values: &mut [f32], parallel_for: ParallelFor, value: impl Fn(f32) -> f32 + Sync) {
+    on_pieces(values.chunks_mut(PIECE), parallel_for, |piece| piece.iter_mut().for_each(|of| *of = value(*of)));
 }
 
 fn sgd_of_piece(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]>, step: &Sgd) {

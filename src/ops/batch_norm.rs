@@ -92,6 +92,11 @@ pub trait BatchNormOps: GradientOps + HostOps {
         [gradient, view.channel_sum::<Self>(rows), view.channel_sum::<Self>(product)]
     }
 
+    /// The product of the second sum of [`BatchNormOps::bn_gradient_sums`] and the inverse standard deviation.
+    fn bn_weight_gradient(weighted: FloatTensor<Self>, inv_std: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_mul(weighted, inv_std)
+    }
+
     /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`] from the sums over the whole batch of the gradient,
     /// and of the gradient times the normalised input; `share` is one over its number of values per channel.
     fn bn_gradient_factors(
@@ -200,7 +205,7 @@ pub(super) fn gradients<B: BatchNormOps>(
     all: impl FnOnce([FloatTensor<B>; 2]) -> ([FloatTensor<B>; 2], f64),
 ) -> [FloatTensor<B>; 4] {
     let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), relu);
-    let weight_gradient = B::float_mul(weighted, inv_std.clone());
+    let weight_gradient = B::bn_weight_gradient(weighted, inv_std.clone());
     let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
     let factors = B::bn_gradient_factors(weight, inv_std, totals, share);
     let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, relu);
@@ -208,7 +213,7 @@ pub(super) fn gradients<B: BatchNormOps>(
 }
 
 /// The tensor in f32, the type of all arithmetic here.
-fn full<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+fn full<B: HostOps>(x: FloatTensor<B>) -> FloatTensor<B> {
     as_type::<B>(x, FloatDType::F32)
 }
 

@@ -69,6 +69,11 @@ pub trait HostOps: Backend {
         None
     }
 
+    /// The tensor in another type.
+    fn cast(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
+        Self::float_cast(x, dtype)
+    }
+
     /// Whether `x`, `[batch, channels, height, width]`, has the channels of a pixel side by side in memory. Kernels of some
     /// backends sum in another order then.
     fn has_channels_innermost(_x: &FloatTensor<Self>) -> bool {

@@ -47,7 +47,7 @@ pub use gradient_watch::{Watcher, watched};
 pub use host::release_freed;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
 pub use images::ImageOps;
-pub use pool::{PoolOps, Pooled, max_pool};
+pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(all(feature = "tch", target_os = "linux"))]
@@ -57,7 +57,7 @@ pub use torch::{choose_kernels, cuda_devices};
 pub use traffic::{BetweenSteps, reading};
 pub use traffic::{Traffic, traffic};
 pub use transfer::{download, download_each, from_values, upload, with_values};
-pub use update::{AdamW, Sgd, UpdateOps};
+pub use update::{AdamW, Lars, Sgd, UpdateOps};
 
 pub fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

@@ -1,14 +1,15 @@
-//! The max-pooling of a ResNet's stem, 3x3 with stride 2 and padding 1, as one differentiable primitive.
+//! The pools of a ResNet, each as one differentiable primitive: the stem's maximum, 3x3 with stride 2 and padding 1,
+//! and the mean of whole maps.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Shape, Tensor, TensorMetadata};
 
-use super::{primitive, tensor};
+use super::{TrainBackend, primitive, tensor};
 
 /// Width and height of a window.
 pub(super) const SIDE: usize = 3;
@@ -17,7 +18,7 @@ pub(super) const STRIDE: usize = 2;
 /// Padding on each side of the image.
 pub(super) const PADDING: usize = 1;
 
-/// Max-pooling and its gradient.
+/// Pools and their gradients.
 pub trait PoolOps: Backend {
     /// The largest value of each window, `[batch, channels, out_height, out_width]`, and their indices if
     /// [`PoolOps::pool_gradient`] needs them.
@@ -33,6 +34,26 @@ pub trait PoolOps: Backend {
         let x = pooled.x;
         Self::max_pool2d_with_indices_backward(x, sides, strides, paddings, [1; 2], false, gradient, places).x_grad
     }
+
+    /// The mean over the pixels, `[batch, channels]`, added up in their order.
+    fn mean_forward(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        mean::<Self>(x)
+    }
+
+    /// The gradient of maps of this shape.
+    fn mean_gradient(gradient: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
+        let [batch, channels, height, width] = shape.dims();
+        let share = tensor::<Self, 2>(gradient) * (1.0 / (height * width) as f64);
+        primitive(share.reshape([batch, 1, 1, channels]).expand([batch, height, width, channels]).permute([0, 3, 1, 2]))
+    }
+}
+
+/// [`PoolOps::mean_forward`] in Burn's operations.
+pub(super) fn mean<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let x = tensor::<B, 4>(x);
+    let [batch, channels, height, width] = x.dims();
+    let pixels = x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]);
+    primitive::<B, 2>(pixels.mean_dim(1).reshape([batch, channels]))
 }
 
 /// Values saved for the backward pass.
@@ -56,6 +77,18 @@ impl<B: PoolOps> Backward<B, 1> for PoolBackward {
     }
 }
 
+#[derive(Debug)]
+struct MeanBackward;
+
+impl<B: PoolOps> Backward<B, 1> for MeanBackward {
+    type State = Shape;
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let shape = ops.state;
+        unary::<B, _>(ops.parents, ops.node, grads, |gradient| B::mean_gradient(gradient, shape));
+    }
+}
+
 impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
     fn pool_forward(x: FloatTensor<Self>) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
         let prepared = PoolBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful();
@@ -69,9 +102,30 @@ impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
         drop(x);
         (output, None)
     }
+
+    fn mean_forward(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prepared = MeanBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful();
+        let output = B::mean_forward(x.primitive.clone());
+        let output = match prepared {
+            OpsKind::Tracked(step) => step.finish(x.primitive.shape(), output),
+            OpsKind::UnTracked(step) => step.finish(output),
+        };
+        // As above.
+        drop(x);
+        output
+    }
 }
 
 /// 3x3 max-pooling with stride 2 and padding 1 of `[batch, channels, height, width]`.
 pub fn max_pool<B: PoolOps>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     tensor(B::pool_forward(primitive(x)).0)
+}
+
+/// The mean over the pixels, `[batch, channels]`, of `[batch, channels, height, width]`.
+pub fn mean_of_pixels<B: TrainBackend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
+    if B::CHANNELS_INNERMOST {
+        return tensor(B::mean_forward(primitive(x)));
+    }
+    let [batch, channels, height, width] = x.dims();
+    x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
 }

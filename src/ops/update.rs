@@ -4,8 +4,9 @@
 //! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
 //! [`kiln_kernels::update`]. `Autodiff` does not implement it: updates are not on the graph.
 
+use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
-pub use kiln_kernels::update::{AdamW, Sgd};
+pub use kiln_kernels::update::{AdamW, Lars, Sgd};
 
 use super::host::HostOps;
 use super::{primitive, tensor};
@@ -58,6 +59,55 @@ pub trait UpdateOps: HostOps {
         let scale = (second.clone() / correction2).sqrt() + step.eps;
         let change = first.clone() / scale * (step.rate / correction1);
         (primitive(param * (1.0 - step.rate * step.weight_decay) - change), [first, second].map(primitive))
+    }
+
+    /// The new parameter and velocity, as [`UpdateOps::sgd`].
+    ///
+    /// You, Gitman, Ginsburg 2017, eq. 6.
+    fn lars(
+        param: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        velocity: Option<FloatTensor<Self>>,
+        step: &Lars,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let norm = |values: &Tensor<Self, 1>| tensor::<Self, 1>(Self::norm(primitive(values.clone())));
+        let (param, gradient) = (tensor::<Self, 1>(param), tensor::<Self, 1>(gradient));
+        let change = if step.vector {
+            gradient * step.rate
+        } else {
+            let (weight, slope) = (norm(&param), norm(&gradient));
+            let scale = slope + weight.clone() * step.weight_decay + 1e-12;
+            let trust = weight.clone() * step.trust_coefficient / scale;
+            // As in timm's LARS; with the formula alone, weights of zero would stay zero.
+            let trust = trust.mask_fill(weight.equal_elem(0.0), 1.0);
+            (gradient + param.clone() * step.weight_decay) * trust * step.rate
+        };
+        let velocity = match velocity {
+            Some(velocity) => tensor(velocity) * step.momentum + change,
+            None => change,
+        };
+        (primitive(param - velocity.clone()), primitive(velocity))
+    }
+
+    /// `left + right`, of one shape.
+    fn added(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(left, right)
+    }
+
+    /// `left * shares[0] + right * shares[1]`.
+    fn blend(left: FloatTensor<Self>, right: FloatTensor<Self>, shares: [f64; 2]) -> FloatTensor<Self> {
+        let [left, right] = [(left, shares[0]), (right, shares[1])].map(|(x, share)| Self::scaled(x, share));
+        Self::float_add(left, right)
+    }
+
+    /// `x * factor`.
+    fn scaled(x: FloatTensor<Self>, factor: f64) -> FloatTensor<Self> {
+        Self::float_mul_scalar(x, factor.into())
+    }
+
+    /// Values beyond `limit`, of both signs, become `limit`.
+    fn clamped(x: FloatTensor<Self>, limit: f64) -> FloatTensor<Self> {
+        Self::float_clamp(x, (-limit).into(), limit.into())
     }
 
     /// The Euclidean norm, `[1]`, added up in the same order on every device of a kind.

@@ -6,7 +6,7 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use kiln_ops::{AdamW, Sgd, UpdateOps, primitive, tensor};
+use kiln_ops::{AdamW, Lars, Sgd, UpdateOps, primitive, tensor};
 
 use super::config::{OptimConfig, OptimizerKind};
 
@@ -54,21 +54,10 @@ impl<B: UpdateOps> Update<'_, B> {
 
     fn lars(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         let OptimConfig { momentum, trust_coefficient, .. } = *self.config;
-        let weight_decay = self.weight_decay;
-        let step = if self.vector {
-            self.gradient * self.rate
-        } else {
-            let norm = |values: &Tensor<B, 1>| tensor::<B, 1>(B::norm(primitive(values.clone())));
-            let (weight, slope) = (norm(&self.param), norm(&self.gradient));
-            let trust = weight.clone() * trust_coefficient / (slope + weight.clone() * weight_decay + 1e-12);
-            // As in timm's LARS; with the formula alone, weights of zero would stay zero.
-            let trust = trust.mask_fill(weight.equal_elem(0.0), 1.0);
-            (self.gradient + self.param.clone() * weight_decay) * trust * self.rate
-        };
-        let velocity = match slots.into_iter().next() {
-            Some(velocity) => velocity * momentum + step,
-            None => step,
-        };
-        (self.param - velocity.clone(), vec![velocity])
+        let (rate, weight_decay, vector) = (self.rate, self.weight_decay, self.vector);
+        let step = Lars { rate, momentum, weight_decay, trust_coefficient, vector };
+        let velocity = slots.into_iter().next().map(primitive);
+        let (param, velocity) = B::lars(primitive(self.param), primitive(self.gradient), velocity, &step);
+        (tensor(param), vec![tensor(velocity)])
     }
 }

@@ -13,7 +13,7 @@ use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use kiln_ops::{GradientListener, primitive};
+use kiln_ops::{GradientListener, primitive, tensor};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::device::HostBackend;
@@ -39,7 +39,7 @@ impl<B: HostBackend> Accumulation<B> {
         sums.resize_with(gradients.len(), || None);
         for (sum, gradient) in sums.iter_mut().zip(gradients) {
             *sum = Some(match sum.take() {
-                Some(earlier) => earlier + gradient,
+                Some(earlier) => tensor(B::added(primitive(earlier), primitive(gradient))),
                 None => gradient,
             });
         }
@@ -91,5 +91,5 @@ impl<B: HostBackend> GradientListener for Listener<B> {
 }
 
 fn added<B: HostBackend>(flat: Tensor<B, 1>, gradient: FloatTensor<B>) -> FloatTensor<B> {
-    B::float_add(B::float_reshape(primitive(flat), gradient.shape()), gradient)
+    B::added(B::float_reshape(primitive(flat), gradient.shape()), gradient)
 }

@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use kiln_ops::settle;
+use kiln_ops::{primitive, settle, tensor};
 use kiln_system::Result;
 use tracing::info_span;
 
@@ -151,9 +151,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 gradient = gradient * factor.clone();
             }
             if here != 1.0 {
-                gradient = gradient * here;
+                gradient = tensor(B::scaled(primitive(gradient), here));
             }
-            if most > 0.0 { gradient.clamp(-most, most) } else { gradient }
+            if most > 0.0 { tensor(B::clamped(primitive(gradient), most)) } else { gradient }
         };
         gradients.into_iter().map(clip).collect()
     }

@@ -7,20 +7,22 @@ mod update;
 use std::mem::MaybeUninit;
 
 use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use burn::tensor::ops::IntTensor;
-use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::tensor::ops::{FloatTensorOps, IntTensor, IntTensorOps};
+use burn::tensor::{Bytes, DType, Element, FloatDType, Shape, TensorMetadata};
 use kiln_kernels::{BatchNorm, Convolution, Epilogue as HostEpilogue, Trim, transpose};
 use rayon::prelude::*;
 use update::parallel_for;
 
-use super::batch_norm::BatchNormOps;
+use super::batch_norm::{BatchNormOps, free};
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
-use super::pool::{PoolOps, Pooled};
+use super::host::HostOps;
+use super::pool::{PoolOps, Pooled, mean};
 use super::precision::as_type;
 use super::sliding::Sliding;
+use super::update::UpdateOps;
 
 impl ConvOps for Flex {
     const CHANNELS_INNERMOST: bool = true;
@@ -89,6 +91,37 @@ impl BatchNormOps for Flex {
         (mean, m2)
     }
 
+    fn bn_factors(m2: FlexTensor, weight: FlexTensor, count: f64, epsilon: f64) -> [FlexTensor; 3] {
+        let [m2, weight] = [m2, weight].map(as_f32);
+        BatchNorm::factors(values(&m2), values(&weight), [count, free(count), epsilon]).map(vector)
+    }
+
+    fn bn_weight_gradient(weighted: FlexTensor, inv_std: FlexTensor) -> FlexTensor {
+        let [weighted, inv_std] = [weighted, inv_std].map(as_f32);
+        vector(values(&weighted).iter().zip(values(&inv_std)).map(|(weighted, inv_std)| weighted * inv_std).collect())
+    }
+
+    fn bn_gradient_factors(
+        weight: FlexTensor,
+        inv_std: FlexTensor,
+        [sum, weighted]: [FlexTensor; 2],
+        share: f64,
+    ) -> [FlexTensor; 3] {
+        let of_channels = [weight, inv_std, sum, weighted].map(as_f32);
+        BatchNorm::gradient_factors(of_channels.each_ref().map(values), share).map(vector)
+    }
+
+    fn bn_running(
+        running: Vec<FlexTensor>,
+        batch: Vec<FlexTensor>,
+        counts: Vec<IntTensor<Self>>,
+        momentum: f64,
+    ) -> (Vec<FlexTensor>, Vec<IntTensor<Self>>) {
+        let pairs = running.into_iter().zip(batch);
+        let averages = pairs.map(|(running, batch)| Self::blend(running, batch, [1.0 - momentum, momentum])).collect();
+        (averages, counts.into_iter().map(|count| Self::int_add_scalar(count, 1.into())).collect())
+    }
+
     fn bn_normalize(x: FlexTensor, factors: [FlexTensor; 3], epilogue: Epilogue<FlexTensor>) -> FlexTensor {
         let (norm, dtype, x) = (norm(&x), x.dtype(), to_nhwc(x));
         let output = with_epilogue(factors, epilogue, |epilogue| {
@@ -142,6 +175,23 @@ impl PoolOps for Flex {
         (from_nhwc(output, dtype), None)
     }
 
+    /// f32 images are summed in Burn's order, by image.
+    fn mean_forward(x: FlexTensor) -> FlexTensor {
+        if x.dtype() != DType::F32 {
+            return mean::<Self>(x);
+        }
+        let (image, batch, x) = (image(&x), x.shape()[0], to_nhwc(x));
+        zero_tensor([batch, image.channels].into(), |output| image.mean(values(&x), output))
+    }
+
+    fn mean_gradient(gradient: FlexTensor, shape: Shape) -> FlexTensor {
+        let [batch, channels, height, width] = shape.dims();
+        let (dtype, image) = (gradient.dtype(), pool::Image { height, width, channels });
+        let share = as_f32(Self::float_mul_scalar(gradient, (1.0 / (height * width) as f64).into()));
+        let dx = zero_tensor([batch, height, width, channels].into(), |dx| image.spread(values(&share), dx));
+        from_nhwc(dx, dtype)
+    }
+
     fn pool_gradient(gradient: FlexTensor, pooled: Pooled<Self>) -> FlexTensor {
         let (image, dtype) = (image(&pooled.x), gradient.dtype());
         let [gradient, x, output] = [gradient, pooled.x, pooled.output].map(to_nhwc);
@@ -159,9 +209,8 @@ fn image(x: &FlexTensor) -> pool::Image {
 impl GradientOps for Flex {
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
         let dtype = one.dtype();
-        let [mut one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
-        kiln_kernels::update::add(one.storage_mut::<f32>(), values(&other), parallel_for);
-        from_nhwc(one, dtype)
+        let [one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
+        from_nhwc(Self::add(one, other), dtype)
     }
 }
 
@@ -187,20 +236,21 @@ fn with_epilogue(
 }
 
 fn vector(values: Vec<f32>) -> FlexTensor {
-    let length = values.len();
-    FlexTensor::from_data(TensorData::new(values, [length]))
+    let shape = Shape::new([values.len()]);
+    of_values(values, shape)
 }
 
 /// Images `[batch, channels, height, width]` as contiguous f32 `[batch, height, width, channels]`, the memory order of
 /// all results of these primitives.
 fn to_nhwc(images: FlexTensor) -> FlexTensor {
-    let turned = as_type::<Flex>(images.permute(&[0, 2, 3, 1]), FloatDType::F32);
-    if turned.is_contiguous() || images.dtype() != DType::F32 {
-        return contiguous(turned);
+    let turned = permuted(images, [0, 2, 3, 1]);
+    if turned.is_contiguous() {
+        return as_f32(turned);
     }
-    let (channels, images) = (images.shape()[1], contiguous(images));
+    let (shape, images) = (turned.shape(), as_f32(permuted(turned, [0, 3, 1, 2])));
+    let channels = shape[3];
     let image = values(&images).len() / images.shape()[0];
-    new_tensor(turned.shape(), |output| {
+    new_tensor(shape, |output| {
         values(&images).par_chunks(image).zip(output.par_chunks_mut(image)).for_each(|(from, to)| {
             transpose(from, image / channels, to, channels, [channels, image / channels]);
         });
@@ -209,7 +259,25 @@ fn to_nhwc(images: FlexTensor) -> FlexTensor {
 
 /// The inverse of [`to_nhwc`] as a view, in type `dtype`.
 fn from_nhwc(images: FlexTensor, dtype: DType) -> FlexTensor {
-    as_type::<Flex>(images, dtype.into()).permute(&[0, 3, 1, 2])
+    permuted(as_type::<Flex>(images, dtype.into()), [0, 3, 1, 2])
+}
+
+// The next three do what functions of `FlexTensor` do, which the profiles of Kiln do not optimise.
+
+/// A view.
+fn permuted(images: FlexTensor, axes: [usize; 4]) -> FlexTensor {
+    let layout = images.layout();
+    let (shape, strides) = (axes.map(|axis| layout.shape()[axis]), axes.map(|axis| layout.strides()[axis]));
+    let layout = Layout::new(Shape::new(shape), strides.into(), layout.start_offset());
+    images.with_layout(layout)
+}
+
+fn of_values<E: Element>(values: Vec<E>, shape: Shape) -> FlexTensor {
+    let mut strides = vec![1; shape.num_dims()];
+    for axis in (1..strides.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis] as isize;
+    }
+    FlexTensor::new(Bytes::from_elems(values), Layout::new(shape, strides, 0), E::dtype())
 }
 
 fn as_f32(tensor: FlexTensor) -> FlexTensor {
@@ -223,7 +291,9 @@ fn plan(x: &FlexTensor, weight: &FlexTensor, sliding: Sliding) -> Convolution {
 /// The tensor with its elements in order. It consumes the old handle: a second handle would turn every change into a
 /// copy.
 fn contiguous(tensor: FlexTensor) -> FlexTensor {
-    tensor.to_contiguous()
+    let layout = tensor.layout();
+    let is_whole = layout.start_offset() == 0 && tensor.bytes().len() == layout.num_elements() * tensor.dtype().size();
+    if is_whole && layout.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
 fn values(tensor: &FlexTensor) -> &[f32] {
@@ -236,12 +306,12 @@ fn new_tensor(shape: Shape, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Flex
     write(&mut values.spare_capacity_mut()[..shape.num_elements()]);
     // SAFETY: the capacity is that many values, and the caller has written all of them.
     unsafe { values.set_len(shape.num_elements()) };
-    FlexTensor::from_data(TensorData::new(values, shape))
+    of_values(values, shape)
 }
 
 /// A tensor of zeros into which `write` writes.
 fn zero_tensor(shape: Shape, write: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut values = vec![0.0; shape.num_elements()];
     write(&mut values);
-    FlexTensor::from_data(TensorData::new(values, shape))
+    of_values(values, shape)
 }

@@ -46,6 +46,24 @@ impl Image {
         images.for_each(|(x, output)| vectorized(pool, (self, x, output)));
     }
 
+    /// Adds the mean over the pixels of each image to `output`.
+    pub(super) fn mean(self, x: &[f32], output: &mut [f32]) {
+        let pixels = (self.height * self.width) as f32;
+        x.par_chunks(self.values()).zip(output.par_chunks_mut(self.channels)).for_each(|(x, output)| {
+            for pixel in x.chunks(self.channels) {
+                output.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
+            }
+            output.iter_mut().for_each(|sum| *sum /= pixels);
+        });
+    }
+
+    /// Writes each image's values of channels to all its pixels.
+    pub(super) fn spread(self, x: &[f32], output: &mut [f32]) {
+        x.par_chunks(self.channels).zip(output.par_chunks_mut(self.values())).for_each(|(x, output)| {
+            output.chunks_mut(self.channels).for_each(|pixel| pixel.copy_from_slice(x));
+        });
+    }
+
     /// Adds the gradient of `x` to `dx`, from that of the output.
     pub(super) fn gradient(self, gradient: &[f32], x: &[f32], output: &[f32], dx: &mut [f32]) {
         let pooled = self.pooled().values();

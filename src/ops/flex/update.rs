@@ -3,15 +3,17 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensorOps;
-use burn::tensor::{DType, TensorMetadata, bf16};
+use burn::tensor::{DType, Element, FloatDType, TensorMetadata, bf16, f16};
+use bytemuck::Pod;
 use kiln_kernels::update::{self, Gradient};
+use kiln_kernels::{Half, LEAST_ROUNDED};
 use rayon::prelude::*;
 
-use super::{contiguous, new_tensor, values, vector};
+use super::{contiguous, new_tensor, of_values, values, vector};
 use crate::host::{HostOps, Memory};
 use crate::images::ImageOps;
 use crate::traffic::reading;
-use crate::update::{AdamW, Sgd, UpdateOps};
+use crate::update::{AdamW, Lars, Sgd, UpdateOps};
 
 impl ImageOps for Flex {}
 
@@ -44,6 +46,37 @@ impl UpdateOps for Flex {
         (updated, moments)
     }
 
+    fn lars(
+        param: FlexTensor,
+        gradient: FlexTensor,
+        velocity: Option<FlexTensor>,
+        step: &Lars,
+    ) -> (FlexTensor, FlexTensor) {
+        let mut velocity = velocity.unwrap_or_else(|| zeros_like(&param));
+        let memory = velocity.storage_mut::<f32>();
+        let updated =
+            updated(param, gradient, |param, gradient| update::lars(param, gradient, memory, step, parallel_for));
+        (updated, velocity)
+    }
+
+    fn added(left: FlexTensor, right: FlexTensor) -> FlexTensor {
+        Self::add(left, right)
+    }
+
+    fn blend(left: FlexTensor, right: FlexTensor, shares: [f64; 2]) -> FlexTensor {
+        changed(left, |left| update::blend(left, values(&contiguous(right)), shares, parallel_for))
+    }
+
+    fn scaled(x: FlexTensor, factor: f64) -> FlexTensor {
+        let factor = factor as f32;
+        changed(x, |values| update::map(values, parallel_for, |value| value * factor))
+    }
+
+    fn clamped(x: FlexTensor, limit: f64) -> FlexTensor {
+        let limit = limit as f32;
+        changed(x, |values| update::map(values, parallel_for, |value| value.clamp(-limit, limit)))
+    }
+
     fn norm(x: FlexTensor) -> FlexTensor {
         vector(vec![update::norm(values(&x.to_contiguous()), parallel_for) as f32])
     }
@@ -65,6 +98,22 @@ fn updated(param: FlexTensor, gradient: FlexTensor, update: impl FnOnce(&[f32], 
         return gradient;
     }
     new_tensor(param.shape(), |updated| update(values(&param), Gradient::Shared(values(&gradient), updated)))
+}
+
+/// The f32 tensor with its elements in order, changed in place, in a copy if there is another reference.
+fn changed(x: FlexTensor, change: impl FnOnce(&mut [f32])) -> FlexTensor {
+    let mut x = contiguous(x);
+    change(x.storage_mut());
+    x
+}
+
+/// The elements of a contiguous tensor in another type.
+fn converted<A: Element + Pod, E: Element + Default>(x: &FlexTensor, convert: fn(&[A], &mut [E])) -> FlexTensor {
+    let from = x.storage::<A>();
+    let mut to = vec![E::default(); from.len()];
+    let pieces = from.par_chunks(LEAST_ROUNDED).zip(to.par_chunks_mut(LEAST_ROUNDED));
+    pieces.for_each(|(from, to)| convert(from, to));
+    of_values(to, x.shape())
 }
 
 /// Runs `work` on rayon's threads, as Flex does. Most tensors are a single piece, which stays on the calling thread.
@@ -98,9 +147,18 @@ impl HostOps for Flex {
     }
 
     fn add(left: FlexTensor, right: FlexTensor) -> FlexTensor {
-        let mut left = contiguous(left);
-        update::add(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
-        left
+        changed(left, |left| update::add(left, values(&contiguous(right)), parallel_for))
+    }
+
+    fn cast(x: FlexTensor, dtype: FloatDType) -> FlexTensor {
+        let x = contiguous(x);
+        match (x.dtype(), dtype) {
+            (DType::F32, FloatDType::BF16) => converted(&x, bf16::narrow),
+            (DType::F32, FloatDType::F16) => converted(&x, f16::narrow),
+            (DType::BF16, FloatDType::F32) => converted(&x, bf16::widen),
+            (DType::F16, FloatDType::F32) => converted(&x, f16::widen),
+            _ => Self::float_cast(x, dtype),
+        }
     }
 
     fn memory(x: &mut FlexTensor) -> Option<Memory> {

@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use kiln_ops::{
     Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
-    max_pool,
+    max_pool, mean_of_pixels,
 };
 
 use super::config::{ModelConfig, Stem};
@@ -134,7 +134,7 @@ impl<B: TrainBackend> ResNet<B> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_channels_innermost([height, width], context);
         let all = 0..self.units() - 1;
-        averaged(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), context))
+        mean_of_pixels(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), context))
     }
 
     /// The stem and the blocks among `units`, of the input of the first one.
@@ -165,7 +165,7 @@ impl<B: TrainBackend> ResNet<B> {
         };
         let x = self.maps::<P>(&units.range, x, context);
         if units.range.end == self.units() {
-            return Through::Logits(linear::<P, B>(&self.fc, averaged(x)));
+            return Through::Logits(linear::<P, B>(&self.fc, mean_of_pixels(x)));
         }
         // Seen in the order of its memory, so that it is not copied.
         Through::Maps(P::to_home(if innermost { x.permute([0, 2, 3, 1]) } else { x }))
@@ -189,17 +189,6 @@ impl<B: TrainBackend> ResNet<B> {
         let fills_vectors = self.width >= 32 && self.width.is_multiple_of(16);
         fills_vectors && algorithm == Algorithm::Auto && context.precision == PrecisionKind::F32
     }
-}
-
-/// The mean over the pixels, `[batch, channels]`, of `[batch, channels, height, width]`.
-fn averaged<B: TrainBackend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
-    let [batch, channels, height, width] = x.dims();
-    let mean = if B::CHANNELS_INNERMOST {
-        x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]).mean_dim(1)
-    } else {
-        x.reshape([batch, channels, height * width]).mean_dim(2)
-    };
-    mean.reshape([batch, channels])
 }
 
 impl<B: MixedBackend> ResNet<B> {
