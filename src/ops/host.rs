@@ -219,7 +219,7 @@ pub fn is_timed() -> bool {
 /// Gives freed memory back to the system. The allocator keeps it for the next step; what only the start of a run needed,
 /// such as the initial weights, would stay until the end.
 pub fn release_freed() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[cfg(all(feature = "jemalloc", target_os = "linux", target_env = "gnu"))]
     {
         use std::ptr::null_mut;
         const ALL_ARENAS: &std::ffi::CStr = c"arena.4096.purge";
