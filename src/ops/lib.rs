@@ -44,8 +44,7 @@ pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use gradient_watch::{Watcher, watched};
-pub use host::release_freed;
-pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
+pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
 pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
@@ -54,8 +53,7 @@ pub use sliding::{Algorithm, Sliding};
 pub use torch::bound_spinning;
 #[cfg(feature = "tch")]
 pub use torch::{choose_kernels, cuda_devices};
-pub use traffic::{BetweenSteps, reading};
-pub use traffic::{Traffic, traffic};
+pub use traffic::{BetweenSteps, Traffic, reading, traffic};
 pub use transfer::{download, download_each, from_values, upload, with_values};
 pub use update::{AdamW, Lars, Sgd, UpdateOps};
 
