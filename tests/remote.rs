@@ -244,7 +244,8 @@ fn neighbours_come_together_if_shards_are_mixed_a_few_at_a_time() {
     fs::remove_dir_all(place.path("disk")).unwrap();
     let together = run("window", &[&cache[..], &["data.order=window", "data.window=1"]].concat());
     eprintln!("requests: {alone} in the global order, {together} by windows");
-    assert!(together * 4 < alone, "{together} and {alone}");
+    // One request for each shard, and a few for what the training reads before the prefetcher runs.
+    assert!(together <= 8 && 10 * together < alone, "{together} and {alone}");
 }
 
 #[test]

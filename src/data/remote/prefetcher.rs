@@ -205,9 +205,10 @@ impl Prefetcher {
             let near = range.start >= request.range.end && range.start - request.range.end <= GAP;
             index.file(id as usize) == file && near && range.end - request.range.start <= LARGEST
         };
-        // Neighbours that are needed while half of the cache is read.
-        let reach = buffer.cache.as_ref().map_or(0, Cache::room) / 2 / buffer.order.streams().max(1) as u32;
-        let until = buffer.order.now().saturating_add(reach);
+        // Neighbours that are needed while half of the cache is read from here on, if the cache has room until then.
+        let room = buffer.cache.as_ref().map_or(0, Cache::room) / buffer.order.streams().max(1) as u32;
+        let there = buffer.order.next(wanted[0]).saturating_add(room / 2);
+        let until = there.min(buffer.order.now().saturating_add(room));
         let is_soon = |buffer: &PrefetchBuffer, id: u32| {
             let is_there = buffer.slots.contains_key(&id) || buffer.cache.as_ref().is_some_and(|cache| cache.has(id));
             !is_there && buffer.order.next(id) <= until
