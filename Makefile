@@ -61,7 +61,7 @@ test-cuda: ## what every backend must do, on CUDA in full f32, and what is said 
 	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,$(OURS) --features cuda -- cuda:: driver::)
 
 test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
-	@export NODEVICE_SELECT=1; $(call TESTS,$(OURS) --features wgpu -- ::wgpu::)
+	@export NODEVICE_SELECT=1; $(call TESTS,--test engine --features wgpu -- ::wgpu::)
 
 test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,$(OURS) --features gloo)

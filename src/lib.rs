@@ -66,7 +66,7 @@
 //! - In an elastic run a step's collectives come before its update, and no replica updates without a lease: a step is
 //!   done by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
-//!   before every forward, and no backward beside a forward. They are marked in `engine/parallel/passes.rs`.
+//!   before every forward, and no backward during a forward. They are marked in `engine/parallel/passes.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - The position of a run is integers; with a checkpoint a run continues bit for bit.
 //! - A state is saved only if all replicas hold the same bits, and by a thread of its own, one at a time.

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::command::skip;
 use crate::files::file;
+use crate::skipped::skip;
 
 /// A bundle whose programs have a fault.
 fn bundle() -> TempDir {

@@ -4,7 +4,7 @@
 use kiln_engine::parallel::{HostBackend, World, check_precision};
 use kiln_ops::PrecisionKind;
 
-use crate::command::skip;
+use crate::skipped::skip;
 
 /// Those of the devices `0..count` that `B` has. A processor has them all.
 pub fn devices<B: HostBackend>(count: usize) -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use kiln::report::markup::escape;
 use tempfile::tempdir;
 
-use crate::command::skip;
+use crate::skipped::skip;
 
 /// What Chromium makes of a page: its elements after loading, and what it logged. `None` with a word on stderr where
 /// there is no Chromium.

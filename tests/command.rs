@@ -1,7 +1,6 @@
 //! The `train` command as a process: small runs on drawn images, and what they leave on the disk.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use kiln_engine::state::{from_safetensors, sha256};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::files;
+use crate::files::carried;
 
 /// Images of one epoch: four steps of eight, the last of six.
 pub const IMAGES: usize = 30;
@@ -33,6 +32,19 @@ pub const SMALL: [&str; 12] = [
     "--log-every=1000",
 ];
 
+/// The program: that of this build, or the one beside the tests of a bundle.
+pub fn train() -> PathBuf {
+    match carried() {
+        Some(_) => std::env::current_exe().unwrap().with_file_name("train"),
+        None => env!("CARGO_BIN_EXE_train").into(),
+    }
+}
+
+/// A directory for what outlives a test.
+pub fn scratch() -> PathBuf {
+    carried().map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), |_| std::env::temp_dir())
+}
+
 /// A directory in which commands are run.
 pub struct Workplace {
     dir: TempDir,
@@ -49,10 +61,10 @@ impl Workplace {
 
     /// The command with exactly these arguments.
     pub fn bare(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(files::train());
+        let mut command = Command::new(train());
         command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
         // Where the user's own secret is kept, and packs of Parquet files.
-        command.env("XDG_STATE_HOME", files::scratch()).env("XDG_CACHE_HOME", files::scratch());
+        command.env("XDG_STATE_HOME", scratch()).env("XDG_CACHE_HOME", scratch());
         #[cfg(feature = "gloo")]
         crate::stand_in::tell(&mut command);
         command
@@ -106,18 +118,6 @@ pub fn succeeded(output: &Output) -> String {
 /// Standard error, line by line.
 pub fn errors(output: &Output) -> Vec<String> {
     String::from_utf8(output.stderr.clone()).unwrap().lines().map(String::from).collect()
-}
-
-/// Says why a test is skipped: past the harness, which shows nothing of a test that passes, and in the list that
-/// `KILN_TEST_SKIPPED` names, which `make` shows behind everything else.
-pub fn skip(reason: &str) {
-    let reason = reason.trim_end();
-    std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
-    if let Some(list) = std::env::var_os("KILN_TEST_SKIPPED") {
-        let test = std::thread::current().name().unwrap_or("a test").to_string();
-        let mut list = std::fs::File::options().append(true).create(true).open(list).unwrap();
-        list.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
-    }
 }
 
 /// Waits for a process, at most as long as [`until`] looks.

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::skip;
 use crate::files::file;
+use crate::skipped::skip;
 
 /// Compiles a stand-in of `tests/fixtures`; whether there is a compiler.
 pub fn compiled(source: &str, to: &Path) -> bool {

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::command::{Workplace, errors, skip, succeeded};
-use crate::data::shards::age;
+use crate::command::{Workplace, errors, succeeded};
 use crate::disk::SmallDisk;
+use crate::files::age;
+use crate::skipped::skip;
 use crate::storage::stored;
 
 const HUB: [&str; 5] = ["--data=parquet", "--data-dir=hub", "--image-size=16", "--max-steps=1", "--cache-mb=0"];

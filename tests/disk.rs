@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::command::{Workplace, errors, skip};
+use crate::command::{Workplace, errors};
+use crate::skipped::skip;
 
 /// A file system of so many KiB at `path`, until it is dropped; none where mounting is not allowed.
 pub struct SmallDisk(std::path::PathBuf);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use kiln::metrics::{GenerationRecord, Record};
 
+use crate::command::scratch;
 use crate::command::{Run, Workplace, errors, until, wait};
-use crate::files;
 
 mod chaos;
 mod completion;
@@ -54,7 +54,7 @@ impl Job {
     fn calm(&self) -> Run {
         // Statics are never dropped: those of the last time are removed instead.
         static CALM: LazyLock<PathBuf> = LazyLock::new(|| {
-            let directory = files::scratch().join("kiln-calm");
+            let directory = scratch().join("kiln-calm");
             let _ = std::fs::remove_dir_all(&directory);
             directory
         });

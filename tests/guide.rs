@@ -200,7 +200,7 @@ fn hub(place: &Workplace) {
     for file in ["train-00000-of-00001", "test-00000-of-00001"] {
         let rows = [0, 1].map(|label| (Some(&photo[..]), None, Some(label)));
         let path = place.path(&format!("hub/{file}.parquet"));
-        crate::data::parquet::write(
+        crate::parquet_files::write(
             &path,
             &["cats", "dogs"],
             &rows,

@@ -23,7 +23,7 @@ const GIB: u64 = 1 << 30;
 fn bounded(place: &Workplace, bound: u64, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -d $1 && shift && exec \"$@\"", "sh", &(bound << 10).to_string()]);
-    command.arg(crate::files::train()).args(arguments).current_dir(place.path("")).stdin(Stdio::null());
+    command.arg(crate::command::train()).args(arguments).current_dir(place.path("")).stdin(Stdio::null());
     command.output().unwrap()
 }
 

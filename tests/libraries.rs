@@ -11,7 +11,7 @@ fn libtorch_loads_nothing_of_cuda_without_a_driver() {
     LibTorch::<f32>::open(0).unwrap();
     let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
     if loaded.contains("libcuda.so") {
-        return crate::command::skip("an NVIDIA driver is installed");
+        return crate::skipped::skip("an NVIDIA driver is installed");
     }
     assert!(loaded.contains("libtorch_cpu.so") && !loaded.contains("libtorch_cuda.so"));
 }

@@ -8,8 +8,8 @@ use crate::command::{Workplace, errors, succeeded};
 fn limited(limit: &str, arguments: &[&str]) -> String {
     let place = Workplace::new();
     let mut train = Command::new("sh");
-    train.args(["-c", "ulimit $0 && exec \"$@\"", limit]).arg(crate::files::train()).args(arguments);
-    let train = train.env("XDG_STATE_HOME", crate::files::scratch()).env("RUST_BACKTRACE", "0");
+    train.args(["-c", "ulimit $0 && exec \"$@\"", limit]).arg(crate::command::train()).args(arguments);
+    let train = train.env("XDG_STATE_HOME", crate::command::scratch()).env("RUST_BACKTRACE", "0");
     let output = train.current_dir(place.path("")).stdin(Stdio::null()).output().unwrap();
     let lines = errors(&output);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{}: {lines:?}", output.status);

@@ -21,7 +21,6 @@ mod config;
 mod conv;
 #[cfg(all(feature = "parquet", target_os = "linux"))]
 mod converted;
-mod data;
 mod disk;
 #[cfg(feature = "gloo")]
 mod distributed;
@@ -45,6 +44,8 @@ mod libraries;
 #[cfg(target_os = "linux")]
 mod limits;
 mod metrics;
+#[cfg(feature = "parquet")]
+mod parquet_files;
 mod predicted;
 mod pretrained;
 mod profile;
@@ -59,6 +60,7 @@ mod sbatch;
 mod scaling;
 mod schedule;
 mod sharding;
+mod skipped;
 mod storage;
 mod sweep;
 mod tensorboard;

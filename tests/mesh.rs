@@ -13,8 +13,8 @@ use kiln_engine::parallel::engine::{Engine, Symptom};
 use kiln_engine::parallel::gloo::{Gloo, Interface, KeyStore};
 use kiln_engine::parallel::{Key, Operation};
 
-use crate::command::skip;
 use crate::engines::Store;
+use crate::skipped::skip;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::Counts };

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::skip;
 use crate::files::file;
+use crate::skipped::skip;
 
 /// What a script of `tests/fixtures` prints, run by the Python of `make setup-tch`; `None`, with a word why, where one of
 /// `modules` is not installed.

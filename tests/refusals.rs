@@ -326,7 +326,7 @@ fn a_batch_that_memory_does_not_hold_ends_with_the_remedy_and_without_a_stack() 
     let place = Workplace::new();
     // The output of the first convolution takes 2 GiB.
     let mut train = Command::new("sh");
-    train.args(["-c", "ulimit -v 3000000 && exec \"$0\" \"$@\""]).arg(crate::files::train());
+    train.args(["-c", "ulimit -v 3000000 && exec \"$0\" \"$@\""]).arg(crate::command::train());
     train.args(["--backend=tch", "--batch-size=8192", "data=synthetic", "data.train_size=8192", "data.val_size=4"]);
     train.args(["--threads=1", "--max-steps=1", "--progress=none"]);
     let output = train.current_dir(place.path("")).stdin(Stdio::null()).output().unwrap();

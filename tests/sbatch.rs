@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::command::Workplace;
-use crate::files;
+use crate::command::train;
 
 const TWELVE: [&str; 16] = [
     "slurm",
@@ -83,7 +83,7 @@ fn a_script_starts_the_training_with_its_arguments_as_they_are() {
 fn a_script_is_submitted_or_the_refusal_is_passed_on() {
     let place = Workplace::new();
     let submit = |place: &Workplace| {
-        let mut command = Command::new(files::train());
+        let mut command = Command::new(train());
         command.current_dir(place.path("")).args(["slurm", "--nodes=2", "--submit", "--", "--epochs=1"]);
         with_stand_ins(place, &mut command)
     };

@@ -11,9 +11,9 @@ use kiln_engine::parallel::nccl::{Library, Nccl};
 use kiln_engine::parallel::{Devices, HostBackend, Links, Processes, World};
 use tempfile::TempDir;
 
-use crate::command::skip;
 use crate::engines::{EXTENDED, Extend, Store};
 use crate::files::file;
+use crate::skipped::skip;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 

@@ -53,7 +53,7 @@ pub fn stored(place: &Workplace) {
 /// The images as Parquet files: the last of training come first.
 #[cfg(feature = "parquet")]
 fn hub(place: &Workplace) {
-    use crate::data::parquet::{Row, write};
+    use crate::parquet_files::{Row, write};
     use parquet::file::properties::WriterProperties;
 
     fs::create_dir_all(place.path("hub")).unwrap();

@@ -41,7 +41,7 @@ fn too_many() -> String {
     format!("has more than {MOST} names")
 }
 
-/// The items up to the closing brace, and the text behind it.
+/// The items up to the closing brace, and the text after it.
 fn group(text: &str) -> Option<(Vec<&str>, &str)> {
     let (mut items, mut start, mut depth) = (Vec::new(), 0, 0);
     for (at, letter) in text.char_indices() {

@@ -11,7 +11,7 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Refuses `classes` of which two are read as the same and are not; `place` has them. Equal names are taken: lists for
-/// ImageNet have some, beside numbers as classes.
+/// ImageNet have some, as well as numbers as classes.
 ///
 /// # Errors
 /// [`Error::Data`] with both.

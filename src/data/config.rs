@@ -51,7 +51,7 @@ pub enum Corrupt {
     Skip,
 }
 
-/// What becomes of the orientation that cameras store beside an image (EXIF).
+/// How to treat the orientation that cameras store with an image (EXIF).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {

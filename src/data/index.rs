@@ -233,7 +233,7 @@ impl Index {
         self.offset(id)..self.offset(id).saturating_add(u64::from(self.length(id)))
     }
 
-    /// The bytes of a sample in the file that the index ends, and the four bytes behind them.
+    /// The bytes of a sample in the file that the index ends, and the four bytes after them.
     pub(super) fn content(&self, id: usize) -> Option<(&[u8], [u8; 4])> {
         let rest = self.bytes.get(usize::try_from(self.offset(id)).ok()?..)?;
         let (bytes, behind) = rest.split_at_checked(self.length(id) as usize)?;

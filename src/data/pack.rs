@@ -36,7 +36,7 @@ const QUALITY: u8 = 90;
 pub struct Recipe {
     /// The longer side is at most this many pixels; `None` keeps the size.
     pub side: Option<u32>,
-    /// What becomes of the orientations stored beside the images.
+    /// How to treat the orientations stored with the images.
     pub exif: Exif,
     /// The share of images that become JPEGs, 0 to 1; the others become plain pixels.
     pub jpeg: f64,
@@ -105,7 +105,7 @@ impl Pack {
     }
 }
 
-/// A pack that is being written beside the file that it will be.
+/// A pack that is being written under a temporary name next to its final one.
 pub(super) struct Writer<'a> {
     file: BufWriter<NamedTempFile>,
     output: &'a Path,

@@ -13,7 +13,7 @@ const MOST_CONTAINERS: usize = 256;
 /// Most marks: a list is filled by a thousand elements per mark.
 const MOST_MARKS: usize = 4096;
 
-/// Fails unless reading `program` needs a bounded amount of memory beside its strings.
+/// Fails unless reading `program` needs a bounded amount of memory in addition to its strings.
 ///
 /// # Errors
 /// A reason that completes "... is not a CIFAR pickle: ".

@@ -52,7 +52,7 @@ pub(super) struct Span {
     pub(super) first: u32,
     /// The number of such pixels.
     pub(super) pixels: u32,
-    /// Where it starts, behind the start of the first.
+    /// Where it starts, relative to the start of the first.
     pub(super) start: f32,
     /// In pixels.
     pub(super) length: f32,

@@ -72,7 +72,7 @@ impl SampleKey {
         (absorb(self.hash(purpose), nth.into()) >> 11) as f64 * (-53_f64).exp2()
     }
 
-    /// All 64 bits behind [`SampleKey::draw`].
+    /// The 64 bits from which [`SampleKey::draw`] takes a number.
     pub(super) fn hash(self, purpose: Purpose) -> u64 {
         [self.epoch as u64, self.sample.into(), purpose as u64].into_iter().fold(mix(self.seed), absorb)
     }

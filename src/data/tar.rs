@@ -82,7 +82,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The next header; `None` at the end of the last archive: a block of zeros, and only zeros behind it.
+    /// The next header; `None` at the end of the last archive: a block of zeros, and only zeros after it.
     fn header(&mut self) -> Result<Option<Header>, String> {
         let (mut header, mut is_over) = (Header::new_old(), false);
         let bytes = loop {

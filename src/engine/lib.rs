@@ -31,7 +31,7 @@
 //! reduction.rs   gradients of all replicas, one tree      on the device, each adds its part (sharding.rs); or overlap.rs,
 //!    |                                                    with sums.rs over Gloo or NCCL
 //!    |
-//! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
+//! outcome.rs     losses, counts, norm to the host         at once; on a GPU during the next step
 //!    |
 //! step.rs        those of all replicas, requests to stop  Collective::all_gather
 //!    |             clipping                               from here on an elastic run waits for nobody

@@ -20,7 +20,7 @@ pub fn widened(half: bf16) -> f32 {
     f32::from_bits(u32::from(half.to_bits()) << 16)
 }
 
-/// [`bf16::from_f64`], by which Burn rounds: it does not see what lies more than 20 bits behind the leading one.
+/// [`bf16::from_f64`], by which Burn rounds: it does not see what lies more than 20 bits after the leading one.
 #[inline(always)]
 fn half_of_f64(value: f32) -> bf16 {
     let bits = value.to_bits();

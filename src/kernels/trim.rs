@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::pieces::{ParallelFor, on_pieces};
 
-/// The outer loop runs over the few values of a kernel, the inner one over so many kernels, which stay in the cache.
+/// The outer loop runs over the few values of a kernel, the inner one over as many kernels as stay in the cache.
 const KERNELS: usize = 1 << 11;
 
 /// The part of kernels `[outputs, inputs, height, width]` that lies on the image.

@@ -25,7 +25,7 @@ pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
 pub struct Memory {
     /// The first element: an address of the host, or of the tensor's CUDA device.
     pub pointer: *mut c_void,
-    /// Elements, one behind the other.
+    /// Elements, one after the other.
     pub length: usize,
     pub dtype: DType,
 }
@@ -100,7 +100,7 @@ pub trait HostOps: Backend {
         primitive(tensor::<Self::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
     }
 
-    /// f32 vectors one behind the other, each filled up with zeros to a multiple of [`ARENA_ALIGNMENT`].
+    /// f32 vectors one after the other, each filled up with zeros to a multiple of [`ARENA_ALIGNMENT`].
     fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
         let filled = |vector: FloatTensor<Self>| {
             let length = vector.shape().num_elements();

@@ -55,7 +55,7 @@ pub trait StatisticsGroup: Debug + Send + Sync {
     }
 
     /// The same with a flat tensor, a [`super::Shared`] of f32, if tensors go from device to device between processes: those
-    /// of all replicas, one behind the other, all of one length.
+    /// of all replicas, one after the other, all of one length.
     fn exchange(&self, _layer: usize, _direction: Direction, _own: Payload) -> Option<Payload> {
         None
     }

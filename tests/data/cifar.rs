@@ -8,7 +8,8 @@ use flate2::write::GzEncoder;
 use kiln_data::{DataConfig, DataSplits, Source};
 use tempfile::{TempDir, tempdir};
 
-use super::{assert_names, complaint, load, repository};
+use super::{assert_names, complaint, load};
+use crate::files::file;
 
 /// Records of `label_bytes` labels; image `i` is filled with `first + i`.
 fn records(labels: &[&[u8]], first: u8) -> Vec<u8> {
@@ -78,7 +79,7 @@ fn a_named_folder_is_preferred_to_loose_files() {
 #[test]
 fn a_batch_pickled_by_numpy_is_read() {
     let dir = tempdir().unwrap();
-    let fixture = fs::read(repository("tests/fixtures/cifar-10-batches-py/data_batch_1")).unwrap();
+    let fixture = fs::read(file("tests/fixtures/cifar-10-batches-py/data_batch_1")).unwrap();
     let folder = dir.path().join("cifar-10-batches-py");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("data_batch_1"), &fixture).unwrap();

@@ -5,13 +5,13 @@ use std::fs;
 
 use kiln_data::{Augment, ColorJitter, DataConfig, Normalization, Property, SampleKey};
 
-use super::repository;
+use crate::files::file;
 use crate::python::ask;
 
 const SIZE: [usize; 2] = [24, 32];
 
 fn image() -> Vec<u8> {
-    fs::read(repository("tests/fixtures/augment/image.bin")).unwrap()
+    fs::read(file("tests/fixtures/augment/image.bin")).unwrap()
 }
 
 fn key(sample: u32) -> SampleKey {
@@ -26,10 +26,9 @@ fn images_are_varied_as_by_torchvision_byte_for_byte() {
         drawn.iter().map(|(property, factor)| format!("{property:?} {factor:?}")).collect::<Vec<_>>().join(" ")
     };
     let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("drawn.txt");
-    fs::write(&file, drawn.iter().map(line).collect::<Vec<_>>().join("\n")).unwrap();
-    let Some(said) = ask("torchvision", "augment/color_jitter.py", &[&repository("tests/fixtures/augment"), &file])
-    else {
+    let listed = place.path().join("drawn.txt");
+    fs::write(&listed, drawn.iter().map(line).collect::<Vec<_>>().join("\n")).unwrap();
+    let Some(said) = ask("torchvision", "augment/color_jitter.py", &[&file("tests/fixtures/augment"), &listed]) else {
         return;
     };
     let expected: Vec<&str> = said.lines().collect();

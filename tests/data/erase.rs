@@ -2,7 +2,7 @@
 
 use kiln_data::{Augment, DataConfig, Normalization, RandomErasing, SampleKey};
 
-use super::repository;
+use crate::files::file;
 
 fn key(sample: u32) -> SampleKey {
     SampleKey { seed: 3, epoch: 5, sample }
@@ -10,7 +10,7 @@ fn key(sample: u32) -> SampleKey {
 
 #[test]
 fn what_is_erased_agrees_with_torchvision_given_the_same_draws() {
-    let text = std::fs::read_to_string(repository("tests/fixtures/augment/erasing.txt")).unwrap();
+    let text = std::fs::read_to_string(file("tests/fixtures/augment/erasing.txt")).unwrap();
     assert_eq!(text.lines().count(), 120);
     for line in text.lines() {
         let (numbers, none) = (line.trim_end_matches(" none"), line.ends_with("none"));

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kiln_data::{DataConfig, DataSplits, Source, fingerprint};
 
-use super::shards::{age, both, complaint, config, content, date, picture, shard, shards_of};
+use super::shards::{both, complaint, config, content, picture, shard, shards_of};
 use super::{assert_names, load};
+use crate::files::{age, date};
 
 /// What is read within a second of a change of all files: a machine with much else to do may need another try.
 fn loaded_at_once(config: &DataConfig, index: &Path) -> DataSplits {

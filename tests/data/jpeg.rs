@@ -8,7 +8,8 @@ use kiln_data::{CropBox, DataConfig, DataSplits, Decode, Exif, Framing, ImageSet
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-use super::{load, repository};
+use super::load;
+use crate::files::file;
 use crate::python::ask;
 
 const SIDE: usize = 40;
@@ -75,7 +76,7 @@ fn every_sampling_order_of_scans_and_restart_interval_has_pils_pixels() {
         return;
     }
     for name in ["arithmetic.jpg", "zeros-at-end.jpg"] {
-        fs::copy(repository("tests/fixtures/images").join(name), dir.path().join(name)).unwrap();
+        fs::copy(file("tests/fixtures/images").join(name), dir.path().join(name)).unwrap();
     }
     let found = ask("PIL", "images/as_pil.py", &[dir.path()]).unwrap();
     let found: BTreeMap<String, bool> = serde_json::from_str(&found).unwrap();

@@ -7,7 +7,8 @@ use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
 use kiln_engine::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
 
-use super::{assemble, repository};
+use super::assemble;
+use crate::files::file;
 
 const SEED: u64 = 11;
 const SIZE: [usize; 2] = [32, 32];
@@ -165,7 +166,7 @@ const GOLDEN: [f32; 3] = [0.907_050_67, 0.814_183_9, 0.330_499_47];
 
 #[test]
 fn rectangles_and_corrected_shares_agree_with_timm() {
-    let text = std::fs::read_to_string(repository("tests/fixtures/augment/cutmix.txt")).unwrap();
+    let text = std::fs::read_to_string(file("tests/fixtures/augment/cutmix.txt")).unwrap();
     assert_eq!(text.lines().count(), 48);
     for line in text.lines() {
         let number = |at: usize| line.split(' ').nth(at).unwrap().parse::<f64>().unwrap();

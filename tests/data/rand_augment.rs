@@ -6,12 +6,12 @@ use std::fs;
 use kiln_data::{Augment, DataConfig, Normalization, Operation, RandAugment, SampleKey};
 use sha2::{Digest, Sha256};
 
-use super::repository;
+use crate::files::file;
 
 const SIZE: [usize; 2] = [24, 32];
 
 fn fixture(name: &str) -> Vec<u8> {
-    fs::read(repository("tests/fixtures/augment").join(name)).unwrap()
+    fs::read(file("tests/fixtures/augment").join(name)).unwrap()
 }
 
 fn lines(name: &str) -> Vec<Vec<String>> {

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use image::{Rgb, RgbImage};
 use kiln_data::{Corrupt, DataConfig, DataSplits, Source, fingerprint, pack};
@@ -12,6 +11,7 @@ use tar::{Builder, Header};
 use tempfile::{TempDir, tempdir};
 
 use super::{assert_names, load};
+use crate::files::age;
 use crate::python::ask;
 
 mod passed_over;
@@ -99,22 +99,6 @@ pub fn content(splits: &DataSplits) -> (Vec<String>, Vec<(u32, Vec<u8>)>) {
         (0..set.len() as u32).map(|id| (set.label(id), set.image(id).unwrap())).collect::<Vec<_>>()
     };
     (splits.train.classes().to_vec(), sets.into_iter().flat_map(images).collect())
-}
-
-/// Makes every file of a folder a minute older than now.
-pub fn age(dir: &Path) {
-    date(dir, SystemTime::now() - Duration::from_secs(60));
-}
-
-/// Says that every file of a folder changed at this time.
-pub fn date(dir: &Path, time: SystemTime) {
-    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
-        if entry.file_type().unwrap().is_dir() {
-            date(&entry.path(), time);
-        }
-        File::open(entry.path()).unwrap().set_modified(time).unwrap();
-    }
-    File::open(dir).unwrap().set_modified(time).unwrap();
 }
 
 #[test]

@@ -3,18 +3,19 @@
 use kiln_data::synthetic::{CLASSES, NORMALIZATION, Split, draw};
 use kiln_data::{DataConfig, ImageSet, Source, fingerprint};
 
-use super::{assert_names, load, repository};
+use super::{assert_names, load};
+use crate::files::file;
 
 #[test]
 fn the_sample_in_the_repository_is_what_the_generator_draws() {
-    for (file, split, len) in [("data_batch_1.bin", Split::Train, 512), ("test_batch.bin", Split::Validation, 128)] {
-        let stored = std::fs::read(repository("data").join(file)).expect("the sample");
+    for (name, split, len) in [("data_batch_1.bin", Split::Train, 512), ("test_batch.bin", Split::Validation, 128)] {
+        let stored = std::fs::read(file("data").join(name)).expect("the sample");
         let images = draw(split, len).expect("images");
         let record = |id| [vec![images.label(id) as u8], images.image(id).expect("an image in memory")].concat();
         let drawn: Vec<u8> = (0..len as u32).flat_map(record).collect();
-        assert!(stored == drawn, "data/{file} differs from the generator: a new generator needs a new sample");
+        assert!(stored == drawn, "data/{name} differs from the generator: a new generator needs a new sample");
     }
-    let names = std::fs::read_to_string(repository("data/batches.meta.txt")).expect("the names");
+    let names = std::fs::read_to_string(file("data/batches.meta.txt")).expect("the names");
     assert_eq!(names.lines().collect::<Vec<_>>(), CLASSES);
 }
 

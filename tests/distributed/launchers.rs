@@ -2,9 +2,9 @@
 //! them.
 
 use super::*;
-use crate::command::skip;
 use crate::files::file;
 use crate::guide::launcher;
+use crate::skipped::skip;
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
 fn has(program: &str) -> bool {

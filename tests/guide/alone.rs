@@ -19,11 +19,11 @@ fn trainings() {
     replaced.push(("https://host/set/{train-{000..127},val-000}.tar", &url));
     for line in lines(Kind::Training) {
         if line.text.contains("--data parquet") && cfg!(not(feature = "parquet")) {
-            crate::command::skip(&format!("'{}' needs the feature parquet", line.text));
+            crate::skipped::skip(&format!("'{}' needs the feature parquet", line.text));
             continue;
         }
         if line.text.contains("://") && cfg!(not(feature = "remote")) {
-            crate::command::skip(&format!("'{}' needs the feature remote", line.text));
+            crate::skipped::skip(&format!("'{}' needs the feature remote", line.text));
             continue;
         }
         let mut added = SHORT.to_vec();
@@ -76,7 +76,7 @@ fn studies_of_several_trainings() {
     let place = workplace();
     for line in lines(Kind::Study) {
         if line.text.contains("--processes") && cfg!(not(feature = "gloo")) {
-            crate::command::skip(&format!("'{}' needs the feature gloo", line.text));
+            crate::skipped::skip(&format!("'{}' needs the feature gloo", line.text));
             continue;
         }
         // Before the dashes belongs to the study, behind them to its trainings.

@@ -27,7 +27,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Those of `column`, which has so many rows.
+    /// The pages of `column`, which has `rows` rows.
     pub(super) fn of(file: &Arc<File>, length: u64, column: &ColumnChunkMetaData, rows: usize) -> Result<Self> {
         let compression = column.compression();
         if !matches!(

@@ -19,7 +19,7 @@
 //! A pointer is only set to a complete directory, and no directory with a pointer is deleted, so `latest` is always
 //! valid. The one exception is between the two renames of steps 2 and 3, when `latest` may name the checkpoint that is
 //! being replaced: [`Store::open`] finds `step-N.old` without `step-N` and renames it back, before anything is read. A
-//! reader beside the run waits for the new one, and reads `step-N.old` if it does not come.
+//! concurrent reader waits for the new one, and reads `step-N.old` if it does not come.
 //! `best` is set first because the run resumes from `latest`: killed between the two, it reaches step N again and sets
 //! the same best; in the other order the resumed state would name a best checkpoint that has no pointer.
 //!

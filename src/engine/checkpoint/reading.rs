@@ -1,4 +1,4 @@
-//! Reads checkpoints beside a run that may be writing: their names, and their files after every byte was verified.
+//! Reads checkpoints while a run may be writing: their names, and their files after every byte was verified.
 
 use std::collections::BTreeMap;
 use std::fs;

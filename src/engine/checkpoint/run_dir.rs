@@ -36,7 +36,7 @@ pub fn upcoming(base: &Path) -> PathBuf {
     base.join(format!("{:04}", unused(base)))
 }
 
-/// The first number behind those of the directories in `base`.
+/// The first number after those of the directories in `base`.
 fn unused(base: &Path) -> u32 {
     numbered(base).last().and_then(|newest| number(newest)).unwrap_or(0).saturating_add(1)
 }

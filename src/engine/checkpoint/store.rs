@@ -107,7 +107,7 @@ impl Store {
         Ok(self.dir.join(name))
     }
 
-    /// Saves a checkpoint into `<run_dir>/checkpoints` beside other processes, which may have the store open and may
+    /// Saves a checkpoint into `<run_dir>/checkpoints` while other processes may have the store open and may
     /// save the same step. Moves `latest` only forward and deletes nothing. Returns the checkpoint's directory.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
 }
 
 /// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the largest.
-/// Of equal logits the lower class ranks first; a NaN ranks behind all classes, so it counts as wrong.
+/// Of equal logits the lower class ranks first; a NaN ranks below all classes, so it counts as wrong.
 pub fn ranks_of_targets<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
     let [batch, classes] = logits.dims();
     let targets = targets.reshape([batch, 1]);

@@ -1,4 +1,4 @@
-//! What an optimizer knows of a tensor beside its values.
+//! What an optimizer knows of a tensor in addition to its values.
 
 /// A tensor's properties that decide its weight decay and learning rate.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! A backward pass adds the gradient of each convolution kernel to that of the micro-batches before as soon as it is final,
 //! so that there is one set of gradients and not a second one until the end of the pass. Other parameters are small, and
-//! gradients of a lower precision of another type; both are added behind it.
+//! gradients of a lower precision of another type; both are added after it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl<B: HostBackend> Accumulation<B> {
         }
     }
 
-    /// The sums, behind the last pass.
+    /// The sums after the last pass.
     pub(super) fn take(&self) -> Vec<Tensor<B, 1>> {
         self.lock().drain(..).flatten().collect()
     }

@@ -1,4 +1,4 @@
-//! Gradients that are reduced together, one behind the other.
+//! Gradients that are reduced together, one after the other.
 
 use burn::tensor::Tensor;
 

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// How many numbers a task may count beside the loss.
+/// How many numbers a task may count in addition to the loss.
 pub const COUNTED: usize = 2;
 
 /// Sums over samples; they add up over batches, replicas and processes.

@@ -68,7 +68,7 @@ pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) 
             let kinds = [PrecisionKind::F32, PrecisionKind::Bf16, PrecisionKind::F16].into_iter().filter(can);
             let names: Vec<&str> = kinds.map(PrecisionKind::name).collect();
             return Err(Error::usage(format!(
-                "{} does not compute in {}; it can do --precision {}",
+                "{} does not support {}; use --precision {}",
                 B::describe(*index),
                 precision.name(),
                 names.join(", ")

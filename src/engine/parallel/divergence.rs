@@ -28,7 +28,7 @@ pub(super) enum Occasion {
 pub(super) const OCCASIONS: usize = 3;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Whether a comparison is due between two checkpoints.
+    /// Whether replicas are compared between two checkpoints.
     pub(super) fn is_check_due(&self) -> bool {
         self.compares() && self.position.global_step.is_multiple_of(self.plan.check_every)
     }

@@ -117,7 +117,9 @@ fn explained(error: DriverError) -> String {
         Code::CUDA_ERROR_STUB_LIBRARY => {
             "libcuda.so.1 is a stub for linking; take its directory out of LD_LIBRARY_PATH"
         }
-        Code::CUDA_ERROR_DEVICE_UNAVAILABLE => "another program has the device for itself; see nvidia-smi",
+        Code::CUDA_ERROR_DEVICE_UNAVAILABLE => {
+            "another process uses the device exclusively (compute mode); see nvidia-smi"
+        }
         _ => "see whether nvidia-smi runs, and reinstall the driver if it does not",
     };
     format!("its driver does not start ({:?}): {remedy}", error.0)

@@ -13,7 +13,7 @@ use super::replica::{Ended, Replica};
 use super::task::Task;
 use super::world::World;
 
-/// The newest state that `replicas` of an elastic run have, in which none parts its update with others: that of one or more
+/// The newest state of `replicas` of an elastic run in which no replica shares its update with others, for one or more
 /// neighbouring stages.
 pub(super) fn kept<B: HostBackend, T: Task<B>>(
     replicas: &mut [Replica<B, T>],

@@ -64,7 +64,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
         let occasion = if score.is_some() { Occasion::Epoch } else { Occasion::Step };
         self.make_room(occasion)?;
-        // Replicas of one stage may part the update, and those of another one not.
+        // Replicas of one stage may shard the update while another stage's do not.
         let (is_gathered, is_first) = (!self.has_all(), self.collective.rank() == 0);
         let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
         let state = if is_gathered {

@@ -72,7 +72,7 @@ pub trait Observer: Send {
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()>;
 
-    /// A state to save. What this returns is done by another thread, beside the training, and never twice at a time; an
+    /// A state to save. What this returns is done by another thread, during training, and never twice at a time; an
     /// error of it stops the run, too, and the run ends after it.
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write>;
 

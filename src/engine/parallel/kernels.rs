@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What compiled kernels depend on beside their names and constants, which CubeCL knows them by.
+/// What compiled kernels depend on in addition to their names and constants, which CubeCL knows them by.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Origin<'a> {
     /// The program's file: another build may have another kernel of the same name.

@@ -4,7 +4,7 @@ use kiln_system::stop::Reason;
 
 use super::counts::Counts;
 
-/// Where the norms begin: behind the counts, the two wishes to end, and the number of norms.
+/// Where the norms begin: after the counts, the two wishes to end, and the number of norms.
 const NORMS: usize = Counts::VALUES + 3;
 
 #[derive(Debug, Clone, PartialEq, Default)]

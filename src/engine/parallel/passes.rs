@@ -4,7 +4,7 @@
 //!
 //! 1. **Fresh leaves before every forward.** The model is forked before each micro-batch, so no leaf of the graph has
 //!    been through a backward before.
-//! 2. **No backward beside a forward.** All workers of the process wait for each other between a forward and a backward
+//! 2. **No backward during a forward.** All workers of the process wait for each other between a forward and a backward
 //!    pass, and again before the next forward pass.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use super::task::Task;
 use super::task_model::{Micro, MicroOutput, Pending};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
-/// What the passes of a step have computed on one replica, beside the gradients.
+/// What the passes of a step have computed on one replica, in addition to the gradients.
 pub(super) struct Passes<B: HostBackend> {
     pub(super) sums: Vec<Sums<B>>,
     /// The batch statistics of each micro-batch with a sample, for the running averages.

@@ -51,11 +51,11 @@ pub struct Plan {
     pub save_every_steps: usize,
     /// Epochs between checkpoints; 0 for none. With either interval, the best validation so far is saved too.
     pub save_every_epochs: usize,
-    /// The first unit of each stage but the first; empty: where the most expensive stage has the least work.
+    /// The first unit of each stage but the first; if empty, the cut that minimises the work of the most expensive stage.
     pub split_points: Vec<usize>,
     /// Steps between two comparisons of the replicas; 0 for none, not even before a checkpoint.
     pub check_every: usize,
-    /// Whether an elastic run goes back to its last checkpoint where a minority of the replicas differs from the others.
+    /// If a minority of the replicas of an elastic run diverges, roll back to the last checkpoint.
     pub roll_back: bool,
     /// Epochs in a row without a better validation after which the run ends; 0 for never.
     pub early_stopping: usize,

@@ -50,7 +50,7 @@ impl TrainingState {
     }
 }
 
-/// The state a run starts from, beside the model.
+/// The state a run starts from, apart from the model.
 #[derive(Debug, Clone, Default)]
 pub struct StartingPoint {
     pub position: Position,

@@ -79,7 +79,7 @@ pub fn reduce_scatter<B: HostBackend>(
     Ok(sums.into_iter().map(|sum| tensor(B::adopt(sum, device))).collect())
 }
 
-/// The tensors of all replicas, one replica's behind the other's: `own` are this replica's share of those of these
+/// The tensors of all replicas, one replica's after the other's: `own` are this replica's share of those of these
 /// `lengths`. Replicas that can use each other's tensors get these, others copies.
 ///
 /// # Errors

@@ -152,7 +152,7 @@ impl<B: HostBackend> Stage<B> {
     }
 
     /// The order of forward and backward passes. With a process for each worker, a stage holds no more micro-batches than
-    /// there are stages behind it. Elsewhere all forward passes come first, since no backward pass may run beside a
+    /// there are later stages. Elsewhere all forward passes come first, since no backward pass may run during a
     /// forward pass of the same process.
     pub(super) fn turns(&self, micro_batches: usize) -> Vec<Turn> {
         turns(micro_batches, ahead([self.number, self.world.stages], self.is_alone(), micro_batches))

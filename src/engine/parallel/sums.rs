@@ -22,15 +22,15 @@ use super::processes::Peers;
 use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
 
-/// Where the sum goes that an engine for devices takes of a tensor, and a mark behind all work that was queued when the
-/// memory was taken: that which computes the tensor, and that of whoever had the memory before.
+/// Destination of a device-side reduction, and an event that fires after all work queued when the memory was taken: the
+/// work that computes the tensor, and work of the memory's previous owner.
 pub struct Destination<B: HostOps> {
     sum: Shared<B>,
     ready: Mark,
 }
 
 impl<B: HostBackend> Destination<B> {
-    /// Memory beside `share`, which is queued.
+    /// Memory of the shape of `share`, whose computation is queued.
     ///
     /// # Errors
     /// Those of [`DeviceEngine::mark`].
@@ -85,7 +85,7 @@ pub fn sum_across<B: HostBackend>(
     Ok(tensor(B::adopt(primitive(sum), &device)))
 }
 
-/// The values of all replicas, one behind the other; replica `i` has `counts[i]` of them, and this one `share`.
+/// The values of all replicas, one after the other; replica `i` has `counts[i]` of them, and this one `share`.
 ///
 /// # Errors
 /// Those of [`Collective::meet`].

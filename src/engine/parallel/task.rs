@@ -61,7 +61,7 @@ impl<B: Backend> Activations<B> {
 /// The output of some units.
 #[derive(Debug)]
 pub enum Passed<B: Backend, Outputs = ()> {
-    /// For the units behind.
+    /// For the units after it.
     Activations(Activations<B>),
     /// Of the last unit.
     Losses(Losses<B, Outputs>),
@@ -176,7 +176,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         vec![Unit::new([""], 1.0)]
     }
 
-    /// The forward pass through the units of `passage`: the losses, or what the units behind go on with.
+    /// The forward pass through the units of `passage`: the losses, or the input of the units after it.
     fn forward(
         &self,
         model: &Self::Model,
@@ -188,8 +188,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// What to count over samples beside the loss, such as correct classifications: [`COUNTED`](super::COUNTED) sums.
-    /// They stay on the device, since reading them would make it wait. Called after the backward pass.
+    /// What to count over samples, such as correct classifications, in addition to the loss: [`COUNTED`](super::COUNTED)
+    /// sums, which stay on the device, since reading them would make it wait. Called after the backward pass.
     fn count(&self, _outputs: &Self::Outputs) -> Option<Tensor<B, 1>> {
         None
     }

@@ -104,7 +104,7 @@ impl<B: HostBackend, T: Task<B>> Pending<B, T> {
     }
 }
 
-/// The output of a micro-batch beside its gradients.
+/// The output of a micro-batch in addition to its gradients.
 #[derive(Debug)]
 pub struct MicroOutput<B: HostBackend> {
     /// Loss and counts on the device, until they are read.

@@ -36,7 +36,7 @@ pub(super) fn moved<B: HostBackend>(x: Tensor<B::Below, 1>, device: &B::Device) 
     }
 }
 
-/// The tensors one behind the other; a single one is not copied.
+/// The tensors one after the other; a single one is not copied.
 pub(super) fn joined<B: Backend>(mut tensors: Vec<Tensor<B, 1>>) -> Tensor<B, 1> {
     if tensors.len() == 1 { tensors.swap_remove(0) } else { Tensor::cat(tensors, 0) }
 }
@@ -49,7 +49,7 @@ impl<B: HostBackend> Flat<B> {
         self.0.dims()[0]
     }
 
-    /// Another one of so many elements, with any values.
+    /// Another one of `length` elements, with any values.
     fn empty(&self, length: usize) -> Tensor<B::Below, 1> {
         Tensor::empty([length], (&self.0.device(), self.0.dtype()))
     }

@@ -1,7 +1,7 @@
 //! The time of each unit of a model on devices of this process.
 //!
 //! A thread for each device computes micro-batches as a worker does, unit by unit; all work at the same time, as in a
-//! training, since devices may share a processor and its memory. As there, no backward pass runs beside a forward pass: see
+//! training, since devices may share a processor and its memory. As there, no backward pass runs during a forward pass: see
 //! `passes.rs`.
 
 use std::ops::Range;

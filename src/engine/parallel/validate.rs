@@ -24,7 +24,7 @@ use super::task::{Evaluated, Split, Task};
 use super::task_model::{Handle, Results, TaskModel};
 use crate::nn::{ForwardContext, TensorSet, flat, with_flat};
 
-/// How many batches a device may be behind the host, which holds their pixels until then.
+/// How many batches a device may lag behind the host, which holds their pixels until then.
 const BEHIND: usize = 8;
 
 /// Losses, counts and answers of an evaluation.

@@ -23,7 +23,7 @@ const DIMENSIONS: usize = 6;
 /// The number of dimensions, their sizes, and whether channels are innermost.
 type Head = [u64; DIMENSIONS + 2];
 
-/// A vector, and a mark behind the work that computes it.
+/// A vector, and an event that fires after the work that computes it.
 type Job<B> = (Key, Flat<B>, Option<Mark>);
 /// To the thread that sends from device to device.
 pub(super) type Outbox<B> = SyncSender<Job<B>>;

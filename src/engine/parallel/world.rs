@@ -1,7 +1,7 @@
 //! The topology of an experiment: the replicas, and the processes and devices that host them.
 //!
 //! The world size belongs to the experiment, the devices to the machine: the same world on other devices has the same
-//! samples, steps and numbers. That holds for stages, too: with `stages` above 1 a replica's model is cut into so many
+//! samples, steps and numbers. That holds for stages, too: with `stages` above 1 a replica's model is cut into that many
 //! parts, and each part is a worker. Worker `stage * size + replica` is numbered so that the replicas of one stage, which
 //! exchange gradients, are neighbours.
 

@@ -1,4 +1,4 @@
-//! Saving beside the training: a thread writes one state at a time, while the replicas compute.
+//! Saving during training: a thread writes one state at a time, while the replicas compute.
 //!
 //! A replica that saves takes the [`Slot`], copies the state to the host and trains on. The slot is free again when the
 //! state is written, so that no more than one copy waits in memory, however slow the disk is.

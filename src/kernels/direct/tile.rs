@@ -152,7 +152,7 @@ mod tests {
                 let (rows, steps, source, panel) = (&rows[..], &steps[..], &source[..], &panel[..]);
                 let (lanes, to) = (2 * LANES, out.as_mut_ptr());
                 let tiles = Tiles { rows, steps, source, panel, lanes, filled, out: to, ahead: 0, fresh };
-                // SAFETY: rows write one behind the other, and the processor has the set.
+                // SAFETY: rows write one after the other, and the processor has the set.
                 unsafe { set.run(&tiles) };
                 out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });

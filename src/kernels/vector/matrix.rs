@@ -91,7 +91,7 @@ fn narrow<P: F32Memory>(from: &[f32], to: &mut [P], to_step: usize, [rows, colum
         values[..LANES * columns].copy_from_slice(&from[first * columns..(first + LANES) * columns]);
         let (from, whole) = (values.as_ptr(), turned.as_mut_ptr());
         let square = Transpose { from, from_step: columns, to: whole, to_step: LANES, rows: LANES, columns: LANES };
-        // SAFETY: sixteen vectors, each `columns` behind the one before, end within `values`.
+        // SAFETY: sixteen vectors, each `columns` after the one before, end within `values`.
         unsafe { Set::best().run(&square) };
         for (column, turned) in turned.chunks(LANES).take(columns).enumerate() {
             let to = &mut to[column * to_step + first..][..LANES];

@@ -35,7 +35,7 @@ pub(crate) fn with<const N: usize>(kind: Kind, lengths: [usize; N], work: impl F
     work(std::array::from_fn(|i| {
         let (lines, after) = std::mem::take(&mut rest).split_at_mut(lines[i]);
         rest = after;
-        // SAFETY: lines are arrays of f32, one behind the other.
+        // SAFETY: lines are arrays of f32, one after the other.
         let values = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LANES) };
         &mut values[..lengths[i]]
     }));

@@ -15,7 +15,7 @@ use crate::ARENA_ALIGNMENT;
 /// Most tensors that one kernel copies; devices limit them, too.
 const MOST: usize = 24;
 
-/// Bindings of a kernel beside its inputs.
+/// Bindings of a kernel in addition to its inputs.
 const OTHERS: usize = 3;
 
 /// The body of [`HostOps::side_by_side`](crate::HostOps::side_by_side).
@@ -70,7 +70,7 @@ fn filled(length: usize) -> usize {
     length.next_multiple_of(ARENA_ALIGNMENT)
 }
 
-/// Copies `parts` to `whole` from `start` on, one behind the other, each filled up with zeros to its length in `lengths`.
+/// Copies `parts` to `whole` from `start` on, one after the other, each filled up with zeros to its length in `lengths`.
 #[cube(launch)]
 fn gather(parts: &Sequence<Tensor<f32>>, whole: &mut Tensor<f32>, start: usize, #[comptime] lengths: Vec<usize>) {
     let place = ABSOLUTE_POS;

@@ -31,7 +31,7 @@ pub(super) struct Product {
     pub(super) sliding: Sliding,
 }
 
-/// The places of the chosen kernels among their candidates, by device and product; behind the last: the trusted one.
+/// The places of the chosen kernels among their candidates, by device and product; after the last: the trusted one.
 static CHOSEN: LazyLock<Mutex<HashMap<(String, Product), usize>>> = LazyLock::new(Mutex::default);
 
 /// The result `[batch, channels, height, width]` of a product of tensors on `device` by the first of `candidates` that
@@ -51,7 +51,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     }
     let expected = trusted();
     let client = expected.client.clone();
-    // What failed before is no fault of a candidate.
+    // Surfaces earlier errors first, so that no candidate is blamed for them.
     client.flush().unwrap_or_else(|error| panic!("the device failed before '{}': {error:?}", key.1.name));
     let (mut chosen, mut found) = (candidates.len(), None);
     for (place, kernel) in candidates.iter().enumerate() {

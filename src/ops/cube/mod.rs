@@ -41,8 +41,8 @@ use super::{HostOps, Later};
 /// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more. Compiled
 /// kernels are kept in `kernels`, or where cubecl.toml says.
 ///
-/// CubeCL gives every thread its own, and orders a kernel behind those of the threads that allocated its operands: not
-/// behind one that writes to another thread's memory, nor behind the last reads of memory that is used again.
+/// CubeCL gives every thread its own, and orders a kernel after those of the threads that allocated its operands: not
+/// after one that writes to another thread's memory, nor after the last reads of memory that is reused.
 pub fn use_one_stream(kernels: Option<&Path>) -> bool {
     static IS_ONE: OnceLock<bool> = OnceLock::new();
     *IS_ONE.get_or_init(|| {

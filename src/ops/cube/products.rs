@@ -123,7 +123,7 @@ pub(super) fn input_gradient<R: CubeRuntime, F: FloatElement, I: IntElement, E: 
     )
 }
 
-/// The gradient with `stride - 1` zeros between its rows and between its columns, and zeros behind them up to `size`:
+/// The gradient with `stride - 1` zeros between its rows and between its columns, and zeros after them up to `size`:
 /// that of a convolution with stride 1, which ignores the positions in between. Burn's kernels for stride 2 are slower
 /// than one that adds these zeros.
 fn spread<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(

@@ -71,7 +71,7 @@ impl<R: CubeRuntime> RowLayout<R> {
         CubeDim::new_2d(self.width() as u32, self.lanes() as u32)
     }
 
-    /// Rows of a piece that a unit adds up on its own.
+    /// Rows of a chunk that one unit adds up.
     pub(super) fn depth(&self) -> usize {
         self.rows.div_ceil(MOST * self.lanes()).max(FEWEST)
     }

@@ -30,7 +30,7 @@ const VECTOR: usize = 8;
 const TILE: usize = 64;
 const TILES: usize = 512;
 
-/// Rows of a piece: a multiple of the one, at least the other if there are as many.
+/// Rows per chunk: a multiple of `ROWS`, and at least `FEWEST` unless the matrix is smaller.
 const ROWS: usize = 64;
 const FEWEST: usize = 512;
 
@@ -92,7 +92,7 @@ pub(super) fn by_matrices<R: CubeRuntime>(
 }
 
 /// The images in grids of positions, `step` apart from `from` on in both directions: `[positions, channels]` of `size`,
-/// one image behind the other, and zeros.
+/// one image after the other, and zeros.
 fn placed<R: CubeRuntime>(
     images: CubeTensor<R>,
     grid: [usize; 2],

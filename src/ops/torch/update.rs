@@ -189,7 +189,7 @@ impl<E: TchElement> HostOps for LibTorch<E> {
     }
 
     fn read_later(x: TchTensor) -> Later {
-        // Into pinned memory, behind what is queued now.
+        // Into pinned memory, after what is queued now.
         let host = x.tensor.internal_to_copy((tch::Kind::Float, tch::Device::Cpu), true);
         let event = Event::behind(&x.tensor);
         Box::new(move || {

@@ -1,10 +1,15 @@
-//! The data room: every sample once, the same numbers on any set of devices, and no bad input that is not explained.
+//! Data sets: every sample once, the same numbers on any set of devices, and no bad input that is not explained.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 
 mod augment;
 mod cifar;
 mod color_jitter;
 mod download;
 mod erase;
+#[path = "../files.rs"]
+mod files;
 mod folder;
 mod framing;
 mod index;
@@ -14,15 +19,21 @@ mod mixing;
 mod modes;
 mod pack;
 #[cfg(feature = "parquet")]
-pub mod parquet;
+mod parquet;
+#[cfg(feature = "parquet")]
+#[path = "../parquet_files.rs"]
+mod parquet_files;
+#[path = "../python.rs"]
+mod python;
 mod rand_augment;
 mod repeats;
 mod resize;
-mod sampler;
-pub mod shards;
+mod shards;
+#[path = "../skipped.rs"]
+mod skipped;
 mod synthetic;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kiln_data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
 use kiln_engine::parallel::{Shard, fetch};
@@ -50,11 +61,6 @@ fn complaint(source: Source, dir: &Path) -> String {
     let message = load(&config).expect_err("loading should fail").to_string();
     assert_eq!(message.lines().count(), 1, "more than one line: {message}");
     message
-}
-
-/// A file or folder of the repository.
-fn repository(path: &str) -> PathBuf {
-    crate::files::file(path)
 }
 
 /// Fails unless `message` contains every one of `parts`.
