@@ -24,7 +24,7 @@ BY_REASON = sort -u $$list | awk -F ': ' '{ reason = substr($$0, length($$1) + 3
 	!seen[reason, $$1]++ { rooms[reason] = rooms[reason] " " $$1 } \
 	END { for (reason in count) print "  " count[reason] " of" rooms[reason] ": " reason }'
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
-	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; exit $$code; }
+	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; (exit $$code); }
 
 # Without examples, which clippy compiles and which tests have in them.
 OURS := --lib --tests
@@ -33,11 +33,15 @@ OURS := --lib --tests
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
 	sharding:: stages:: verify::
 
+# The tests of commands, data sets and hostile input whose subject depends on features.
+OF_FEATURES := config:: converted:: distributed:: doctor:: driver:: elastic:: engines:: guide:: hostile:: libraries:: \
+	limits:: parquet profile:: refusals:: remote:: rendezvous:: sharding:: storage:: verify::
+
 # The readers of `make fuzz` that not every build has.
 READERS := gloo,parquet
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-nccl test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-nccl test-all test-features check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,9 +74,13 @@ test-nccl: ## tests of several processes whose tensors go over a stand-in for NC
 	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln --test engine -- $(OF_PROCESSES))
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
+	@$(TORCH) $(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))
+
+test-features: ## lints, documentation and tests that other features change, once `make check` has passed
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
-	$(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))
+	$(call TESTS,--lib --test engine --test membership --features $(ALL) -- --skip flex::) && \
+	$(call TESTS,--test kiln --test data --test fuzz --features $(ALL) -- $(OF_FEATURES))
 
 simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
 	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test -p kiln-membership --test simulation -- --nocapture
