@@ -52,7 +52,8 @@
 //! ```
 //!
 //! Precision as a type: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
-//! `launch/elastic_member.rs`, `membership/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`, `trainer/elastic.rs`.
+//! `launch/elastic_member.rs`, `membership/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`,
+//! `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!

@@ -32,8 +32,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A replica that panics, or its loader, ends the run with an error that names the replica, a decoder of images with one that
-/// names the image, and any thread without memory with one that says so; the panic's own report would only repeat it.
+/// A replica that panics, or its loader, ends the run with an error that names the replica, a decoder of images with
+/// one that names the image, and any thread without memory with one that says so; the panic's own report would only
+/// repeat it.
 fn quiet_replicas() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

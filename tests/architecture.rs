@@ -1,4 +1,5 @@
-//! The order of rooms and files: read from `use` declarations and paths in the source, held against the map in `lib.rs`.
+//! The order of rooms and files: read from `use` declarations and paths in the source, held against the map in
+//! `lib.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -29,8 +29,8 @@ pub fn open(page: &Path) -> Option<(String, Vec<String>)> {
     Some((String::from_utf8_lossy(&output.stdout).into_owned(), console))
 }
 
-/// Whether a page is no wider than a window of so many pixels, and every table that is wider shows its last column beside
-/// its first one when it is scrolled; `None` as of [`open`].
+/// Whether a page is no wider than a window of so many pixels, and every table that is wider shows its last column
+/// beside its first one when it is scrolled; `None` as of [`open`].
 pub fn fits(page: &str, width: usize) -> Option<bool> {
     let directory = tempdir().unwrap();
     let frame = directory.path().join("frame.html");

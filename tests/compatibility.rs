@@ -1,7 +1,7 @@
 //! What other versions of Kiln wrote: a run of version 0.1.0 goes on, a checkpoint of a later format is refused.
 //!
-//! `fixtures/run-0.1.0` is a run of eight steps that was stopped after three, and the records of the same run undisturbed.
-//! It is never written anew. A later version adds a run of its own beside it.
+//! `fixtures/run-0.1.0` is a run of eight steps that was stopped after three, and the records of the same run
+//! undisturbed. It is never written anew. A later version adds a run of its own beside it.
 
 use std::fs;
 use std::os::unix::fs::symlink;

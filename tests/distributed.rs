@@ -1,5 +1,5 @@
-//! Runs of several processes: the same experiment as in one process, however it was started, and what becomes of it when
-//! a process is lost, stopped, signalled or wrong.
+//! Runs of several processes: the same experiment as in one process, however it was started, and what becomes of it
+//! when a process is lost, stopped, signalled or wrong.
 
 use std::process::{Child, Command, Output, Stdio};
 

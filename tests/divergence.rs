@@ -1,5 +1,5 @@
-//! A replica whose numbers silently become others than those of the rest is found and named, and nothing that it touched
-//! is saved.
+//! A replica whose numbers silently become others than those of the rest is found and named, and nothing that it
+//! touched is saved.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What short runs can find: suggestions are where the losses and rates put them, and a test that proves nothing says so.
+//! What short runs can find: suggestions are where the losses and rates put them, and a test that proves nothing says
+//! so.
 
 mod batch_size;
 mod command;

@@ -1,5 +1,5 @@
-//! Weights of others at the command line: what one command reads, every command reads, and what none can use is refused by
-//! its name.
+//! Weights of others at the command line: what one command reads, every command reads, and what none can use is refused
+//! by its name.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,8 +1,8 @@
-//! NCCL, by the stand-in: what travels, what is said if it will not do, and what becomes of a run whose calls hang, fail or
-//! break.
+//! NCCL, by the stand-in: what travels, what is said if it will not do, and what becomes of a run whose calls hang,
+//! fail or break.
 //!
-//! `KILN_NCCL=/usr/lib/x86_64-linux-gnu/libnccl.so.2 cargo test --features tch,gloo -- nccl::conformance` holds the real
-//! library against the same promises, on all CUDA devices of the machine.
+//! `KILN_NCCL=/usr/lib/x86_64-linux-gnu/libnccl.so.2 cargo test --features tch,gloo -- nccl::conformance` holds the
+//! real library against the same promises, on all CUDA devices of the machine.
 
 mod conformance;
 mod refusals;

@@ -64,8 +64,8 @@ fn one_replica(micro_batches: usize, uses_all: bool) -> Experiment {
     Experiment { batch_size: 1, micro_batches, replicas: Some(1), uses_all }
 }
 
-/// Identical jobs that go through machines one after the other take the sum of one job's times, and the greatest one for
-/// each further job.
+/// Identical jobs that go through machines one after the other take the sum of one job's times, and the greatest one
+/// for each further job.
 fn flow_shop(times: &[f64], jobs: usize) -> f64 {
     times.iter().sum::<f64>() + (jobs - 1) as f64 * times.iter().copied().fold(0.0, f64::max)
 }
@@ -130,8 +130,8 @@ fn the_schedule_of_several_processes_alternates() {
         let found = pipeline::seconds(&vec![work(1.0, 2.0); stages], &ahead, micro_batches);
         assert_eq!(found, (stages + micro_batches - 1) as f64 * 3.0, "{stages} stages, {micro_batches}");
     }
-    // By hand: 0 computes forward until 1 and 2; 1 forward until 3, back until 4, forward until 6, back until 7; 0 goes back
-    // from 4 to 7 and to 10.
+    // By hand: 0 computes forward until 1 and 2; 1 forward until 3, back until 4, forward until 6, back until 7; 0 goes
+    // back from 4 to 7 and to 10.
     assert_eq!(pipeline::seconds(&[work(1.0, 3.0), work(2.0, 1.0)], &[2, 1], 2), 10.0);
 }
 

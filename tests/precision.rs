@@ -26,10 +26,10 @@ on_every_backend! {
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
 
-/// The cosines of the 62 tensors' gradients with those in f32 reach `mean` on average and `least` each. On these batches
-/// those of torch 2.9.0's own autocast are 0.997 and 0.984 (CIFAR stem), 0.990 and 0.941 in bf16, 0.999 and 0.997, 1.000
-/// and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in `layer2.0` of the ImageNet stem one
-/// lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by 0.18.
+/// The cosines of the 62 tensors' gradients with those in f32 reach `mean` on average and `least` each. On these
+/// batches those of torch 2.9.0's own autocast are 0.997 and 0.984 (CIFAR stem), 0.990 and 0.941 in bf16, 0.999 and
+/// 0.997, 1.000 and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in `layer2.0` of the
+/// ImageNet stem one lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by 0.18.
 fn near_f32<B: HostBackend>(precision: PrecisionKind, mean: f64, least: f64) {
     if !computes_in::<B>(precision) {
         return;

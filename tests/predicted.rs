@@ -1,5 +1,5 @@
-//! Questions about many images at once: every one that can be read is answered, every other is a line, and names are shown
-//! whatever bytes they hold.
+//! Questions about many images at once: every one that can be read is answered, every other is a line, and names are
+//! shown whatever bytes they hold.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -90,7 +90,8 @@ impl<B: HostBackend> Task<B> for Faulty {
     }
 }
 
-/// Three steps of two replicas with two micro-batches of two images, in `stages`, and what was observed if that was wanted.
+/// Three steps of two replicas with two micro-batches of two images, in `stages`, and what was observed if that was
+/// wanted.
 fn train<B: HostBackend>(fault: Fault, stages: usize, is_observed: bool) -> (Vec<Observation>, Recorded) {
     let mut setup = toy::setup(2, 2, 0.1);
     setup.accumulation_steps = 2;

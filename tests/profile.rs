@@ -102,8 +102,8 @@ fn steps_stay_on_the_device(world: usize, precision: &str, reads: usize) {
             *copies.entry(thread.operation_of(copy)).or_default() += 1;
         }
     }
-    // Between two layers nothing is copied: what a convolution reads and writes is what batch-norm does. In 16 bits Burn's
-    // cast changes the layout of the pixels, so that the first convolution copies them.
+    // Between two layers nothing is copied: what a convolution reads and writes is what batch-norm does. In 16 bits
+    // Burn's cast changes the layout of the pixels, so that the first convolution copies them.
     let of_pixels = if precision == "f32" { None } else { Some(world) };
     assert_eq!(copies.get("convolution").copied(), of_pixels, "{copies:?}");
     for operation in ["sum of gradients", "relu gradient"] {
@@ -111,8 +111,8 @@ fn steps_stay_on_the_device(world: usize, precision: &str, reads: usize) {
     }
     assert!(!copies.keys().any(|operation| operation.starts_with("batch-norm")), "{copies:?}");
     if world == 1 {
-        // Kernels, their gradients behind the last operation, and operands of gradients, which Burn computes on a device
-        // without matrix units as convolutions with other axes exchanged.
+        // Kernels, their gradients behind the last operation, and operands of gradients, which Burn computes on a
+        // device without matrix units as convolutions with other axes exchanged.
         let expected = [("input gradient", 13), ("none", 20), ("rows of weights", 21), ("weight gradient", 42)];
         assert_eq!(copies, expected.map(|(name, count)| (name.to_string(), count)).into());
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::files::file;
 use crate::skipped::skip;
 
-/// What a script of `tests/fixtures` prints, run by the Python of `make setup-tch`; `None`, with a word why, where one of
-/// `modules` is not installed.
+/// What a script of `tests/fixtures` prints, run by the Python of `make setup-tch`; `None`, with a word why, where one
+/// of `modules` is not installed.
 #[track_caller]
 pub fn ask(modules: &str, script: &str, arguments: &[&Path]) -> Option<String> {
     let venv = std::env::var_os("KILN_VENV").map_or(".venv".into(), PathBuf::from);

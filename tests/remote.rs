@@ -1,5 +1,5 @@
-//! Shards in an object store: the weights of the local run whatever the server does, or one line that names the object; no
-//! byte is fetched that a perfect cache would have; no secret is shown.
+//! Shards in an object store: the weights of the local run whatever the server does, or one line that names the object;
+//! no byte is fetched that a perfect cache would have; no secret is shown.
 
 mod addresses;
 mod copies;

@@ -16,8 +16,8 @@ const EXPERIMENT: [&str; 8] = [
     "--mixup=0.2",
 ];
 
-/// Every replica updates all tensors where they do not share memory, unless they are asked to part the update. Replicas of
-/// one process part it anyway.
+/// Every replica updates all tensors where they do not share memory, unless they are asked to part the update. Replicas
+/// of one process part it anyway.
 #[cfg(feature = "gloo")]
 #[test]
 fn a_sharded_optimizer_changes_no_bit_of_an_experiment() {

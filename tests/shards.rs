@@ -1,4 +1,5 @@
-//! Batches that do not divide evenly: every sample counts once and equally, and nobody waits for a replica that has none.
+//! Batches that do not divide evenly: every sample counts once and equally, and nobody waits for a replica that has
+//! none.
 
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{HostTensor, StateDict};

@@ -1,5 +1,5 @@
-//! Stand-ins for libraries: NCCL's adds up in the host's memory. Which of its tests a test runs over it, and how programs are
-//! told.
+//! Stand-ins for libraries: NCCL's adds up in the host's memory. Which of its tests a test runs over it, and how
+//! programs are told.
 
 use std::path::PathBuf;
 use std::process::Command;

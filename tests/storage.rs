@@ -1,5 +1,5 @@
-//! Where images are stored is not part of an experiment: a folder, shards, a pack and Parquet files give one SHA-256 of the
-//! final weights, and a run may go on with any of them.
+//! Where images are stored is not part of an experiment: a folder, shards, a pack and Parquet files give one SHA-256 of
+//! the final weights, and a run may go on with any of them.
 
 use std::fs::{self, File};
 use std::path::Path;

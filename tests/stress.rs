@@ -1,5 +1,5 @@
-//! The race in Burn 0.21's autodiff graph (tracel-ai/burn #5573) stays shut: no replica ever loses a gradient, or gets a
-//! wrong one, because another one is at work on the graph.
+//! The race in Burn 0.21's autodiff graph (tracel-ai/burn #5573) stays shut: no replica ever loses a gradient, or gets
+//! a wrong one, because another one is at work on the graph.
 //!
 //! The weights stand still, so every shard has one gradient: that of a run on a single thread.
 

@@ -1,4 +1,5 @@
-//! Weights of others: read as PyTorch reads them, written so that it and ONNX Runtime read them, and no file that harms.
+//! Weights of others: read as PyTorch reads them, written so that it and ONNX Runtime read them, and no file that
+//! harms.
 
 mod craft;
 mod crafted;

@@ -43,7 +43,8 @@ impl Grid {
     /// Reads `KEY=VALUE`, `KEY=VALUE,VALUE` and `KEY=interval(LOW,HIGH)`.
     ///
     /// # Errors
-    /// [`Error::Usage`] with every complaint: no key with several values, a key or a value given twice, a wrong interval.
+    /// [`Error::Usage`] with every complaint: no key with several values, a key or a value given twice, a wrong
+    /// interval.
     pub fn read(settings: &[String]) -> Result<Self> {
         let (mut grid, mut lines) = (Self { common: Vec::new(), axes: Vec::new() }, Vec::new());
         for setting in settings {

@@ -116,8 +116,8 @@ impl ParallelConfig {
         self.world_size.saturating_mul(self.stages.max(1)).max(1)
     }
 
-    /// The stages of each replica on `devices` devices in all; of those that the planner is to choose, the most that get a
-    /// device each.
+    /// The stages of each replica on `devices` devices in all; of those that the planner is to choose, the most that
+    /// get a device each.
     pub fn stages_on(&self, devices: usize) -> usize {
         if self.stages > 0 { self.stages } else { devices.div_ceil(self.world_size.max(1)).max(1) }
     }

@@ -161,8 +161,8 @@ pub fn nearest(word: &str, candidates: impl IntoIterator<Item = String>) -> Opti
     candidates.into_iter().filter(|candidate| is_near(word, candidate)).min_by_key(|near| distance(word, near))
 }
 
-/// Whether `word` is `candidate` with slips of the pen: a letter or two in long words. A name with another word, or with one
-/// more, means something else.
+/// Whether `word` is `candidate` with slips of the pen: a letter or two in long words. A name with another word, or
+/// with one more, means something else.
 fn is_near(word: &str, candidate: &str) -> bool {
     let is_slip = |(a, b): &(&str, &str)| distance(a, b) <= (b.chars().count() / 4).max(1);
     let [ours, theirs] = [word, candidate].map(|name| name.split(['-', '_', '.']).filter(|part| !part.is_empty()));

@@ -2,7 +2,8 @@
 
 /// Most names of a pattern.
 const MOST: usize = 1_000_000;
-/// Most bytes of a pattern, and digits of its numbers: every name may be as long, and every brace is a call within a call.
+/// Most bytes of a pattern, and digits of its numbers: every name may be as long, and every brace is a call within a
+/// call.
 const LONGEST: usize = 1024;
 const WIDEST: usize = 20;
 

@@ -1,5 +1,5 @@
-//! Names of classes. Some letters have two forms in Unicode that look alike, as one character or as a letter and a mark, and
-//! systems store names of files in either.
+//! Names of classes. Some letters have two forms in Unicode that look alike, as one character or as a letter and a
+//! mark, and systems store names of files in either.
 
 use std::collections::BTreeMap;
 

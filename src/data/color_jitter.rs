@@ -1,5 +1,5 @@
-//! Random brightness, contrast, saturation and hue of an image, in a random order: torchvision's `ColorJitter` on a Pillow
-//! image, with the same range for the first three, which is also timm's `--color-jitter`.
+//! Random brightness, contrast, saturation and hue of an image, in a random order: torchvision's `ColorJitter` on a
+//! Pillow image, with the same range for the first three, which is also timm's `--color-jitter`.
 
 use super::dataset::CHANNELS;
 use super::pixel_ops::{blend, luma, mean, turn_hue};
@@ -38,8 +38,8 @@ pub struct ColorJitter {
 }
 
 impl ColorJitter {
-    /// What is done to a sample, in this order, each with its factor: 1 changes nothing, 0 leaves only what is blended in.
-    /// That of the hue is a share of the circle.
+    /// What is done to a sample, in this order, each with its factor: 1 changes nothing, 0 leaves only what is blended
+    /// in. That of the hue is a share of the circle.
     pub fn draw(&self, key: SampleKey) -> Vec<(Property, f64)> {
         let order = ORDERS[key.draw(Purpose::JitterOrder, ORDERS.len() as u32) as usize];
         let spread = |property| 2.0 * key.fraction(Purpose::JitterFactor, property as u32) - 1.0;

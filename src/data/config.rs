@@ -79,7 +79,8 @@ pub enum Decode {
     Whole,
     /// The part that is shown, to the same pixels.
     Part,
-    /// The same, and shrunk by the decoder if the part has at least twice as many pixels on both sides as what it becomes.
+    /// The same, and shrunk by the decoder if the part has at least twice as many pixels on both sides as what it
+    /// becomes.
     Scaled,
 }
 

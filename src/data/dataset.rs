@@ -259,8 +259,8 @@ pub struct DataSplits {
     pub train: Arc<ImageSet>,
     pub validation: Arc<ImageSet>,
     pub normalization: Normalization,
-    /// The larger side of the training images in their files, in pixels, if those that were looked at are all so small that
-    /// they are enlarged.
+    /// The larger side of the training images in their files, in pixels, if those that were looked at are all so small
+    /// that they are enlarged.
     pub small_side: Option<usize>,
     /// Damaged images that are not among them.
     pub left_out: usize,

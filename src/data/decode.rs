@@ -1,7 +1,7 @@
 //! Decoding of image files, and conversion of images to planes and back.
 //!
-//! Truncated files are refused, as by PIL and torchvision. JPEGs are decoded in `jpeg.rs`. A panic of a decoder is a fault of
-//! its image.
+//! Truncated files are refused, as by PIL and torchvision. JPEGs are decoded in `jpeg.rs`. A panic of a decoder is a
+//! fault of its image.
 
 use std::cell::Cell;
 use std::io::Cursor;
@@ -93,8 +93,8 @@ fn loaded(bytes: &[u8], exif: Exif) -> ImageResult<DynamicImage> {
     Ok(image)
 }
 
-/// An image as plain pixels, which [`decode`] reads without decoding: magic number, width, height, red, green and blue of
-/// every pixel.
+/// An image as plain pixels, which [`decode`] reads without decoding: magic number, width, height, red, green and blue
+/// of every pixel.
 pub(super) fn to_raw(image: &RgbImage) -> Vec<u8> {
     [RAW, &image.width().to_le_bytes(), &image.height().to_le_bytes(), image].concat()
 }
@@ -115,8 +115,8 @@ pub(super) fn plain_pixels(bytes: &[u8]) -> Option<Result<Pixels<'_>, String>> {
     Some(image().ok_or_else(|| "has more or fewer pixels than it says".into()))
 }
 
-/// A cheap check that [`decode`] will succeed: whether the first and last of `length` bytes, which `read` gives from any
-/// position, fit the format. Does not find damage in between.
+/// A cheap check that [`decode`] will succeed: whether the first and last of `length` bytes, which `read` gives from
+/// any position, fit the format. Does not find damage in between.
 pub(super) fn has_both_ends(
     read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
     length: u64,
@@ -160,7 +160,8 @@ fn cut_off(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether a chunk of an extended WebP says that it is longer than the file: its decoder would make room for up to 4 GiB.
+/// Whether a chunk of an extended WebP says that it is longer than the file: its decoder would make room for up to 4
+/// GiB.
 fn has_endless_chunk(bytes: &[u8]) -> bool {
     let mut rest = &bytes[12..];
     if !rest.starts_with(b"VP8X") {

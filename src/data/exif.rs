@@ -1,4 +1,5 @@
-//! The orientation that a camera stores with an image (EXIF 2.32, a TIFF), in any type of whole numbers, as PIL reads it.
+//! The orientation that a camera stores with an image (EXIF 2.32, a TIFF), in any type of whole numbers, as PIL reads
+//! it.
 
 use image::metadata::Orientation;
 

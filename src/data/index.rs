@@ -2,11 +2,11 @@
 //!
 //! An index is made once, kept beside the data (or in the user's cache directory if that is read-only) and used as long
 //! as all files have the sizes and times that it was made from. Samples are in canonical order, by class and name; that
-//! order defines their ids, whatever the source. The file is mapped: the table takes 20 bytes a sample, and what its name
-//! adds to the one before. A pack ends with an index of itself.
+//! order defines their ids, whatever the source. The file is mapped: the table takes 20 bytes a sample, and what its
+//! name adds to the one before. A pack ends with an index of itself.
 //!
-//! Layout, little-endian: the length of a JSON head, the head, the table, the names; then where that starts, its SHA-256
-//! and the magic number.
+//! Layout, little-endian: the length of a JSON head, the head, the table, the names; then where that starts, its
+//! SHA-256 and the magic number.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::Write;
@@ -31,8 +31,8 @@ const ROW: usize = 20;
 /// Start, checksum, magic number.
 const FOOTER: usize = 8 + 32 + 8;
 
-/// Which samples are found in files: an index that was made by other rules is made anew. 1: joined tar files are read to
-/// their end, and empty lines of class names are no classes.
+/// Which samples are found in files: an index that was made by other rules is made anew. 1: joined tar files are read
+/// to their end, and empty lines of class names are no classes.
 const RULES: u32 = 1;
 
 /// A file may change once more within the same tick of the file system's clock, which its time would not show.

@@ -1,10 +1,11 @@
 //! JPEGs, decoded by libjpeg-turbo: the pixels of PIL and torchvision, byte for byte.
 //!
-//! All of an image is decoded, or only the part that is shown, if need be shrunk by the scaled inverse transform. Rows behind
-//! the part are not read, rows before it and columns beside it only parsed; the pixels of the part stay the same.
+//! All of an image is decoded, or only the part that is shown, if need be shrunk by the scaled inverse transform. Rows
+//! behind the part are not read, rows before it and columns beside it only parsed; the pixels of the part stay the
+//! same.
 //!
-//! Damage that libjpeg notices in the coded data is an error; PIL would go on with what it has. Everything else that PIL
-//! accepts is accepted. libjpeg's functions report errors by unwinding, which [`guarded`] catches.
+//! Damage that libjpeg notices in the coded data is an error; PIL would go on with what it has. Everything else that
+//! PIL accepts is accepted. libjpeg's functions report errors by unwinding, which [`guarded`] catches.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -51,8 +52,8 @@ pub(super) fn decode(bytes: &[u8], exif: Exif) -> Result<RgbImage, String> {
     })
 }
 
-/// Decodes the part that `crop` names for an image of `[width, height]`; `None` if all of it must be decoded: it has to be
-/// turned, has the colours of print, or `decode` says so.
+/// Decodes the part that `crop` names for an image of `[width, height]`; `None` if all of it must be decoded: it has to
+/// be turned, has the colours of print, or `decode` says so.
 pub(super) fn decode_part(
     bytes: &[u8],
     (decode, exif): (Decode, Exif),
@@ -104,7 +105,8 @@ struct Jpeg<'a> {
 
 impl<'a> Jpeg<'a> {
     fn open(bytes: &'a [u8]) -> Self {
-        // SAFETY: these are plain C structures, which libjpeg expects to be zero; all pointers stay valid in their boxes.
+        // SAFETY: these are plain C structures, which libjpeg expects to be zero; all pointers stay valid in their
+        // boxes.
         unsafe {
             let mut error: Box<ffi::jpeg_error_mgr> = Box::new(std::mem::zeroed());
             ffi::jpeg_std_error(&mut error);
@@ -143,7 +145,8 @@ impl<'a> Jpeg<'a> {
         Orientation::NoTransforms
     }
 
-    /// The image, shrunk to `eighths`, or the columns and rows in `part` with some columns around; and its first column.
+    /// The image, shrunk to `eighths`, or the columns and rows in `part` with some columns around; and its first
+    /// column.
     fn pixels(&mut self, eighths: u32, part: Option<[Span; 2]>) -> (RgbImage, u32) {
         let is_cmyk = self.is_cmyk();
         let info = &mut *self.info;

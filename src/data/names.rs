@@ -1,8 +1,8 @@
 //! Names of samples in canonical order, each kept as what differs from the one before (front coding; Witten, Moffat and
 //! Bell, *Managing Gigabytes*, 1999): neighbours of a class mostly differ in a few digits.
 //!
-//! Layout, little-endian: where each block of names starts after this table, in four bytes; then of each name how many of
-//! its first bytes are those of the name before (one byte), how many others follow (two bytes), and those.
+//! Layout, little-endian: where each block of names starts after this table, in four bytes; then of each name how many
+//! of its first bytes are those of the name before (one byte), how many others follow (two bytes), and those.
 
 use kiln_system::{Error, Result};
 

@@ -1,8 +1,8 @@
 //! A pack: all images of both splits in one file, read from a mapping without copies.
 //!
-//! Images lie one after the other, each followed by its CRC-32, and the index of the file comes last. They are the bytes of
-//! the source, so that a run may go on with the pack, or are shrunk and encoded anew, some of them as JPEGs and the others
-//! as plain pixels, which need no decoding (as in FFCV, Leclerc et al. 2023).
+//! Images lie one after the other, each followed by its CRC-32, and the index of the file comes last. They are the
+//! bytes of the source, so that a run may go on with the pack, or are shrunk and encoded anew, some of them as JPEGs
+//! and the others as plain pixels, which need no decoding (as in FFCV, Leclerc et al. 2023).
 
 use std::borrow::Cow;
 use std::fs::Permissions;

@@ -1,8 +1,9 @@
 //! Resizing of a part of an image to planes: bilinear with antialiasing, as in torchvision.
 //!
-//! Every number is computed by the operations of `image::imageops::resize` with its triangle filter in the same order, so
-//! the bytes are equal; but by vector instructions, without a copy of the part, and only where the result is shown. Sixteen
-//! rows of the result are computed side by side: a sum over input rows runs along a row, one over columns across rows.
+//! Every number is computed by the operations of `image::imageops::resize` with its triangle filter in the same order,
+//! so the bytes are equal; but by vector instructions, without a copy of the part, and only where the result is shown.
+//! Sixteen rows of the result are computed side by side: a sum over input rows runs along a row, one over columns
+//! across rows.
 
 use std::ops::{Deref, Range};
 

@@ -41,8 +41,8 @@ pub(super) trait Samples: Debug + Send + Sync {
     /// The encoded image.
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>>;
 
-    /// The encoded image from where it comes from, after what [`Samples::bytes`] gave was found damaged; `None` if that is
-    /// the same.
+    /// The encoded image from where it comes from, after what [`Samples::bytes`] gave was found damaged; `None` if that
+    /// is the same.
     fn bytes_again(&self, _id: usize) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
@@ -123,8 +123,8 @@ pub(super) fn fault(
     Ok(decode(&bytes, name, Exif::Ignore).err())
 }
 
-/// Does `work` for every item, `part` of them between two reports, on at least `threads` threads; returns the results in
-/// order, or the error of the first item that fails.
+/// Does `work` for every item, `part` of them between two reports, on at least `threads` threads; returns the results
+/// in order, or the error of the first item that fails.
 pub(super) fn in_parallel<T: Send, R: Send>(
     items: Vec<T>,
     part: usize,

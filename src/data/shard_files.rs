@@ -51,8 +51,8 @@ pub(super) struct ShardFiles {
 }
 
 impl ShardFiles {
-    /// Those in `config.dir`, which may be a pattern such as `data/{train,val}-{000..127}.tar`, and the first of `others`
-    /// that lies beside them.
+    /// Those in `config.dir`, which may be a pattern such as `data/{train,val}-{000..127}.tar`, and the first of
+    /// `others` that lies beside them.
     pub(super) fn find(kind: Kind, config: &DataConfig, others: &[&str]) -> Result<Self> {
         let (store, [training, validation]) = kind.find(config)?;
         let (in_training, shards) = (training.len(), training.len() + validation.len());
@@ -200,8 +200,8 @@ impl Kind {
         )
     }
 
-    /// The sorted files at the root of a store and in its folders for splits, and compressed ones; without any, those in
-    /// its folder `data`.
+    /// The sorted files at the root of a store and in its folders for splits, and compressed ones; without any, those
+    /// in its folder `data`.
     fn list(self, store: &dyn Store) -> Result<(Vec<String>, Vec<String>)> {
         for root in ["", INNER] {
             let folders = SPLITS.concat().into_iter().map(|split| [root, split].join("/"));

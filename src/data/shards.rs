@@ -1,8 +1,8 @@
 //! Images in tar shards, in the layout of WebDataset: `KEY.jpg` and `KEY.cls` one after the other.
 //!
 //! The names of the shards say which split they belong to. `KEY.cls` holds the number of the class, or its name if
-//! `classes.txt` or `classnames.txt` lies beside the shards. An index makes every sample one positioned read, so the order
-//! of samples is the sampler's, as for any other data.
+//! `classes.txt` or `classnames.txt` lies beside the shards. An index makes every sample one positioned read, so the
+//! order of samples is the sampler's, as for any other data.
 
 use std::borrow::Cow;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! The members of a tar file and where they lie: a walk from header to header that reads no content.
 //!
 //! Written over the headers of the crate `tar`, whose own walk has no limit for the size of a long name and accepts an
-//! archive without its end. Archives that were joined are read to the last one, as by `tar --ignore-zeros`. Names are only
-//! compared and shown: nothing is unpacked.
+//! archive without its end. Archives that were joined are read to the last one, as by `tar --ignore-zeros`. Names are
+//! only compared and shown: nothing is unpacked.
 
 use tar::{EntryType, Header, PaxExtensions};
 

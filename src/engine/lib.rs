@@ -1,14 +1,15 @@
 //! Data-parallel training of a Burn model: **the world size belongs to the experiment, the devices to the machine.**
 //!
-//! An experiment has a fixed number of replicas. A replica is a logical worker: it owns its shard of every global batch and
-//! its position in every reduction. Devices only host replicas, so the same experiment gives the same numbers on one device
-//! or on eight, and continues on others.
+//! An experiment has a fixed number of replicas. A replica is a logical worker: it owns its shard of every global batch
+//! and its position in every reduction. Devices only host replicas, so the same experiment gives the same numbers on
+//! one device or on eight, and continues on others.
 //!
-//! Three things make a program: an [`Objective`] (samples, a batch on the device, the losses of a model), a [`Plan`] (epochs,
-//! batch, learning rate, [`World`]), and a call of [`train`]. [`resumed`] adds checkpoints: the run goes on, bit for bit, from
-//! the last one. A model may consist of Burn's layers; those of [`nn`] also synchronise batch-norm over replicas and overlap
-//! the all-reduce with the backward pass. Who needs more than an objective gives, such as a model in stages, implements
-//! [`Task`](parallel::Task). The folder `tests/examples` of the sources has whole programs of 60 and 89 lines.
+//! Three things make a program: an [`Objective`] (samples, a batch on the device, the losses of a model), a [`Plan`]
+//! (epochs, batch, learning rate, [`World`]), and a call of [`train`]. [`resumed`] adds checkpoints: the run goes on,
+//! bit for bit, from the last one. A model may consist of Burn's layers; those of [`nn`] also synchronise batch-norm
+//! over replicas and overlap the all-reduce with the backward pass. Who needs more than an objective gives, such as a
+//! model in stages, implements [`Task`](parallel::Task). The folder `tests/examples` of the sources has whole programs
+//! of 60 and 89 lines.
 //!
 //! | room | what it is |
 //! |---|---|

@@ -109,8 +109,8 @@ fn in_order(tensors: &StateDict) -> impl Iterator<Item = (&String, &HostTensor)>
 
 /// The bytes in front of the tensors.
 ///
-/// They are not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give files with
-/// different headers.
+/// They are not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give files
+/// with different headers.
 fn head(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {

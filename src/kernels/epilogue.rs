@@ -39,7 +39,8 @@ impl Activation for bf16 {
     }
 }
 
-/// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`; values are `[pixels][channels]`.
+/// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`; values are
+/// `[pixels][channels]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Epilogue<'a, T = f32> {
     /// Mean, scale and bias, of each channel.

@@ -1,12 +1,13 @@
 //! Kernels of convolutional networks for processors: loops over slices in the host's memory.
 //!
-//! What is here has the same bits on every instruction set and with any number of threads: all sets execute one order of
-//! operations ([`Set`]), and work is split by the sizes alone. Images are `[batch, height, width, channels]`, f32 or, in
-//! batch-norm, bf16; the caller brings the memory and, as a [`ParallelFor`], the threads.
+//! What is here has the same bits on every instruction set and with any number of threads: all sets execute one order
+//! of operations ([`Set`]), and work is split by the sizes alone. Images are `[batch, height, width, channels]`, f32
+//! or, in batch-norm, bf16; the caller brings the memory and, as a [`ParallelFor`], the threads.
 //!
-//! - [`Convolution`]: the three products of a convolution, by Winograd's algorithm (`winograd`) where it applies, else by
-//!   the definition (`direct`).
-//! - [`BatchNorm`]: statistics, gradients, and the [`Epilogue`] that may follow a convolution while its output is in a cache.
+//! - [`Convolution`]: the three products of a convolution, by Winograd's algorithm (`winograd`) where it applies, else
+//!   by the definition (`direct`).
+//! - [`BatchNorm`]: statistics, gradients, and the [`Epilogue`] that may follow a convolution while its output is in a
+//!   cache.
 //! - [`update`]: one pass of SGD or AdamW over parameters, sums and norms.
 //! - `trim`: kernels without the parts that only meet padding.
 //! - `vector`: sixteen lanes on each instruction set, on which all products are written.

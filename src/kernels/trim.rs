@@ -23,8 +23,8 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// For images `[batch, inputs, height, width]`; `None` if the whole kernel lies on the image or the output is larger than
-    /// one pixel. A trimmed kernel needs no padding.
+    /// For images `[batch, inputs, height, width]`; `None` if the whole kernel lies on the image or the output is
+    /// larger than one pixel. A trimmed kernel needs no padding.
     pub fn of(x: [usize; 4], whole: [usize; 4], stride: usize, padding: usize) -> Option<Self> {
         let on_image = |axis: usize| {
             let (size, kernel) = (x[axis], whole[axis]);

@@ -105,8 +105,9 @@ impl Gradient<'_> {
     }
 }
 
-/// `g += weight_decay * p; v = momentum * v + g; p -= rate * (v, or g + momentum * v for Nesterov)`: the new parameter is written to the memory of `gradient`, `velocity`
-/// changes in place; it starts as zeros, which gives the rule's first step.
+/// `g += weight_decay * p; v = momentum * v + g; p -= rate * (v, or g + momentum * v for Nesterov)`: the new parameter
+/// is written to the memory of `gradient`, `velocity` changes in place; it starts as zeros, which gives the rule's
+/// first step.
 pub fn sgd(
     param: &[f32],
     mut gradient: Gradient<'_>,

@@ -22,8 +22,8 @@ pub trait FixedMembership: Send + Sync {
     /// The `value` of every process, in the order of their ranks; `what` names it.
     fn gather(&self, what: &str, value: String) -> Result<Vec<String>>;
 
-    /// Connects the processes of `world`, the one that is trained, if there are several, and devices that do not meet in
-    /// memory; `ordered` asks for sums in the order of the tree, `transport` says by which engine tensors travel.
+    /// Connects the processes of `world`, the one that is trained, if there are several, and devices that do not meet
+    /// in memory; `ordered` asks for sums in the order of the tree, `transport` says by which engine tensors travel.
     fn connect(&self, world: &World, ordered: bool, transport: &Transport) -> Result<Option<Processes>>;
 
     /// On rank 0, announces that the run's files are complete; on other ranks, waits for that.

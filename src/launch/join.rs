@@ -1,5 +1,5 @@
-//! The ways into a run: its membership in one process or, over Gloo, in several; and the commands that hold a rendezvous
-//! or ask it. A build without Gloo refuses what needs other processes.
+//! The ways into a run: its membership in one process or, over Gloo, in several; and the commands that hold a
+//! rendezvous or ask it. A build without Gloo refuses what needs other processes.
 #![cfg_attr(not(feature = "gloo"), allow(unused_variables, reason = "only used by the engine between processes"))]
 
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ pub fn join_elastic(
 }
 
 /// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
-/// `machines`, and supervises them; calls `listening` with the address of an elastic run's rendezvous, if this process holds
-/// it. Returns the exit code.
+/// `machines`, and supervises them; calls `listening` with the address of an elastic run's rendezvous, if this process
+/// holds it. Returns the exit code.
 pub fn launch(
     processes: usize,
     machines: &Machines,

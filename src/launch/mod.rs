@@ -1,8 +1,8 @@
 //! How this process takes part in a run, and the commands that start or hold one.
 //!
-//! A run of fixed membership uses the trait in `fixed.rs`, an elastic one the trait in `elastic.rs`; `fixed_member.rs` and
-//! `elastic_member.rs` implement them over the rendezvous of [`kiln_membership`] and Gloo, and `join.rs` chooses. This room
-//! knows neither models nor the files of a run.
+//! A run of fixed membership uses the trait in `fixed.rs`, an elastic one the trait in `elastic.rs`; `fixed_member.rs`
+//! and `elastic_member.rs` implement them over the rendezvous of [`kiln_membership`] and Gloo, and `join.rs` chooses.
+//! This room knows neither models nor the files of a run.
 
 #[cfg(feature = "gloo")]
 mod address;

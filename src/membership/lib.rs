@@ -1,11 +1,13 @@
 //! Which processes take part in a job, and which of them are lost.
 //!
 //! - [`environment`]: the rank of this process, from what launchers tell it (torchrun, MPI, SLURM, TensorFlow).
-//! - [`processes`]: starts processes and supervises them; [`exit_policy`] decides how they end, [`output`] labels their lines.
-//! - `rendezvous`, with the feature of this name: a service where processes meet, through mutual TLS by the job's secret. Its
-//!   policy, fixed or elastic, is a pure state machine, and it alone decides which process is lost.
+//! - [`processes`]: starts processes and supervises them; [`exit_policy`] decides how they end, [`output`] labels their
+//!   lines.
+//! - `rendezvous`, with the feature of this name: a service where processes meet, through mutual TLS by the job's
+//!   secret. Its policy, fixed or elastic, is a pure state machine, and it alone decides which process is lost.
 //!
-//! This crate knows no tensors, no models and none of a run's files: what a process computes is a text and a counter here.
+//! This crate knows no tensors, no models and none of a run's files: what a process computes is a text and a counter
+//! here.
 
 mod children;
 mod elastic;

@@ -39,7 +39,8 @@ pub(crate) fn rows(records: &[impl Serialize], has_header: bool) -> Vec<u8> {
     text(writer)
 }
 
-/// Rows of equal length as CSV. A cell that a spreadsheet would compute as a formula begins with an apostrophe; numbers stay.
+/// Rows of equal length as CSV. A cell that a spreadsheet would compute as a formula begins with an apostrophe; numbers
+/// stay.
 pub fn table<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>) -> Vec<u8> {
     let is_formula = |cell: &str| cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let cell = |cell: String| if is_formula(&cell) { format!("'{cell}") } else { cell };

@@ -1,8 +1,8 @@
 //! Profile of a run: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
 //!
-//! Phases are the crate's `tracing` spans, Burn's for reads from a GPU, and CubeCL's for kernels; they are recorded only
-//! if there is a [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host and a
-//! device has the field `bytes`; one with the field `operation` is called by that.
+//! Phases are the crate's `tracing` spans, Burn's for reads from a GPU, and CubeCL's for kernels; they are recorded
+//! only if there is a [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host
+//! and a device has the field `bytes`; one with the field `operation` is called by that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};

@@ -1,8 +1,8 @@
 //! A client of an object store: HTTP servers that answer range requests, and stores that speak S3.
 //!
-//! Requests that fail are repeated with growing pauses. Credentials and the endpoint of S3 come from the environment only
-//! (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, ...); a URL that holds some is refused, since it would
-//! be written into the run's files.
+//! Requests that fail are repeated with growing pauses. Credentials and the endpoint of S3 come from the environment
+//! only (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, ...); a URL that holds some is refused,
+//! since it would be written into the run's files.
 
 use std::future::Future;
 use std::io::{Error as Failure, Result as Outcome};

@@ -1,7 +1,7 @@
 //! Files from elsewhere: downloads with checksums, and object stores.
 //!
-//! - [`Objects`]: whole objects below a URL, `http(s)://` or `s3://` with the feature `remote`, or in any directory, also as
-//!   `file://`. Who reads parts of objects does so through the same client.
+//! - [`Objects`]: whole objects below a URL, `http(s)://` or `s3://` with the feature `remote`, or in any directory,
+//!   also as `file://`. Who reads parts of objects does so through the same client.
 //! - `fetch`, with the feature `http`: a published file, so that a file of its name is always complete and correct.
 //!
 //! This crate does not know what the files hold.

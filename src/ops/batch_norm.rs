@@ -97,8 +97,8 @@ pub trait BatchNormOps: GradientOps + HostOps {
         Self::float_mul(weighted, inv_std)
     }
 
-    /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`] from the sums over the whole batch of the gradient,
-    /// and of the gradient times the normalised input; `share` is one over its number of values per channel.
+    /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`] from the sums over the whole batch of the
+    /// gradient, and of the gradient times the normalised input; `share` is one over its number of values per channel.
     fn bn_gradient_factors(
         weight: FloatTensor<Self>,
         inv_std: FloatTensor<Self>,
@@ -288,8 +288,8 @@ pub fn inference_factors<B: Backend>(
     [mean, weight * (variance + epsilon).sqrt().recip(), bias]
 }
 
-/// `(x - mean) * scale + bias`, followed by `epilogue`; `x` is `[batch, channels, height, width]`, the factors are mean,
-/// scale and bias, `[channels]`.
+/// `(x - mean) * scale + bias`, followed by `epilogue`; `x` is `[batch, channels, height, width]`, the factors are
+/// mean, scale and bias, `[channels]`.
 pub fn normalize<B: BatchNormOps>(
     x: Tensor<B, 4>,
     factors: [Tensor<B, 1>; 3],

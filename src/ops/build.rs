@@ -16,8 +16,8 @@ mod aten {
     use std::path::PathBuf;
     use std::process::Command;
 
-    /// torch-sys finds LibTorch but does not export its headers, so they are found here in the same way: `LIBTORCH`, or the
-    /// PyTorch of `python3`.
+    /// torch-sys finds LibTorch but does not export its headers, so they are found here in the same way: `LIBTORCH`, or
+    /// the PyTorch of `python3`.
     pub fn compile() {
         println!("cargo:rerun-if-changed=torch/shim.cpp");
         println!("cargo:rerun-if-env-changed=LIBTORCH");

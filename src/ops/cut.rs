@@ -1,8 +1,8 @@
 //! A cut through the autodiff graph, where a model goes on on another device or in another process.
 //!
 //! The part before the cut ends in a number whose gradient is not computed: it is the one that the part after the cut
-//! sends back. Nothing is registered for it after the forward pass, since Burn's graph must not change during a backward
-//! pass. The part after the cut begins with a leaf.
+//! sends back. Nothing is registered for it after the forward pass, since Burn's graph must not change during a
+//! backward pass. The part after the cut begins with a leaf.
 
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;

@@ -30,8 +30,8 @@ impl<T> Epilogue<T> {
 pub struct ReluState<B: Backend> {
     /// Its output, `[batch, channels, height, width]`.
     pub output: FloatTensor<B>,
-    /// Scale and shift of the batch-norm, `[channels]`, if the backend gave them and no shortcut was added: the output is
-    /// positive exactly where `(x - mean) * scale + bias` is.
+    /// Scale and shift of the batch-norm, `[channels]`, if the backend gave them and no shortcut was added: the output
+    /// is positive exactly where `(x - mean) * scale + bias` is.
     pub mask: Option<[FloatTensor<B>; 2]>,
 }
 

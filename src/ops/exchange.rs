@@ -2,9 +2,9 @@
 //! the device elsewhere.
 //!
 //! Replicas that share a device hand their tensors over. Those of several devices or processes send them from device to
-//! device or through the host, and each combines all of them on its own device. Either way the operations are the same, in
-//! the order of the replicas, and below Burn's fusion, whose kernels depend on the operations around them: so the bits do
-//! not depend on the placement.
+//! device or through the host, and each combines all of them on its own device. Either way the operations are the same,
+//! in the order of the replicas, and below Burn's fusion, whose kernels depend on the operations around them: so the
+//! bits do not depend on the placement.
 
 use std::sync::Arc;
 

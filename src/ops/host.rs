@@ -35,9 +35,9 @@ pub type Later = Box<dyn FnOnce() -> Vec<f32> + Send>;
 
 /// Moves f32 values to and from the host, and between threads.
 pub trait HostOps: Backend {
-    /// Whether several threads may use one tensor, and one device the tensors of another. With burn-fusion 0.21 they may
-    /// not: it looks how many holders a tensor has before it submits an operation, so that of two threads that read it
-    /// at once one may read it after its end.
+    /// Whether several threads may use one tensor, and one device the tensors of another. With burn-fusion 0.21 they
+    /// may not: it looks how many holders a tensor has before it submits an operation, so that of two threads that read
+    /// it at once one may read it after its end.
     const CAN_SHARE: bool;
 
     /// The backend whose tensors several threads may use: the one below Burn's fusion, if there is a fusion.
@@ -74,8 +74,8 @@ pub trait HostOps: Backend {
         Self::float_cast(x, dtype)
     }
 
-    /// Whether `x`, `[batch, channels, height, width]`, has the channels of a pixel side by side in memory. Kernels of some
-    /// backends sum in another order then.
+    /// Whether `x`, `[batch, channels, height, width]`, has the channels of a pixel side by side in memory. Kernels of
+    /// some backends sum in another order then.
     fn has_channels_innermost(_x: &FloatTensor<Self>) -> bool {
         false
     }
@@ -216,8 +216,8 @@ pub fn is_timed() -> bool {
     tracing::span_enabled!(tracing::Level::INFO)
 }
 
-/// Gives freed memory back to the system. The allocator keeps it for the next step; what only the start of a run needed,
-/// such as the initial weights, would stay until the end.
+/// Gives freed memory back to the system. The allocator keeps it for the next step; what only the start of a run
+/// needed, such as the initial weights, would stay until the end.
 pub fn release_freed() {
     #[cfg(all(feature = "jemalloc", target_os = "linux", target_env = "gnu"))]
     {

@@ -54,8 +54,8 @@ pub trait StatisticsGroup: Debug + Send + Sync {
         None
     }
 
-    /// The same with a flat tensor, a [`super::Shared`] of f32, if tensors go from device to device between processes: those
-    /// of all replicas, one after the other, all of one length.
+    /// The same with a flat tensor, a [`super::Shared`] of f32, if tensors go from device to device between processes:
+    /// those of all replicas, one after the other, all of one length.
     fn exchange(&self, _layer: usize, _direction: Direction, _own: Payload) -> Option<Payload> {
         None
     }

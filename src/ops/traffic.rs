@@ -1,4 +1,5 @@
-//! Copies between the host and devices: those of steps counted for the whole process, all shown by `--profile` as spans.
+//! Copies between the host and devices: those of steps counted for the whole process, all shown by `--profile` as
+//! spans.
 
 use std::cell::Cell;
 use std::ops::AddAssign;

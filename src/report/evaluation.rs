@@ -23,7 +23,8 @@ pub struct Evaluation {
     /// Top-5 accuracy, as a fraction.
     pub top5: Option<f64>,
     pub classes: Vec<String>,
-    /// The confusion matrix without its zeros: as a rule most of it is zero, and its size is the square of the classes'.
+    /// The confusion matrix without its zeros: as a rule most of it is zero, and its size is the square of the
+    /// classes'.
     #[serde(rename = "pairs")]
     pub confusion: Vec<Pair>,
     /// The whole matrix, a row per true class, as files of earlier versions have it.

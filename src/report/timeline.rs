@@ -1,5 +1,5 @@
-//! Who took part in an elastic run, and when: a bar per generation, as high as it has processes, with a gap for the pause
-//! before it.
+//! Who took part in an elastic run, and when: a bar per generation, as high as it has processes, with a gap for the
+//! pause before it.
 
 use super::axis::Axis;
 use super::chart::{Anchor, Figure, PlotArea, Shape, TEXT, WIDTH, time_unit};

@@ -85,8 +85,8 @@ pub fn shown(name: impl AsRef<OsStr>) -> String {
     chunks.map(|chunk| chunk.valid().to_owned() + &escaped(chunk.invalid())).collect()
 }
 
-/// A text of unknown origin, such as the name of a file or a class, as one line for a terminal: characters that a terminal
-/// would obey are escaped, in a form that JSON and TOML allow in strings too.
+/// A text of unknown origin, such as the name of a file or a class, as one line for a terminal: characters that a
+/// terminal would obey are escaped, in a form that JSON and TOML allow in strings too.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_command = |letter: char| letter.is_control() || DIRECTIONS.contains(&letter);
     if !text.contains(is_command) {

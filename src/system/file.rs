@@ -1,5 +1,5 @@
-//! Reads files of unknown origin, which may not be regular files, or may be much too large, and opens those of known names
-//! for writing.
+//! Reads files of unknown origin, which may not be regular files, or may be much too large, and opens those of known
+//! names for writing.
 //!
 //! Every reader sets a size limit; a larger file is refused before a byte is read. Large files are mapped, so that only
 //! the parts that are used take memory.
@@ -57,8 +57,8 @@ pub fn text(path: &Path, limit: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Opens or creates a file for reading and writing, with the content that it has. In a directory that others may write, its
-/// name may be a symlink to anywhere, which is refused.
+/// Opens or creates a file for reading and writing, with the content that it has. In a directory that others may write,
+/// its name may be a symlink to anywhere, which is refused.
 ///
 /// # Errors
 /// That of the system, or a reason that completes "cannot open 'x': ".

@@ -146,11 +146,11 @@ impl Stop {
         self.reason.get().cloned()
     }
 
-    /// The signals of [`STOPPING`] request a stop. A SIGINT after any signal ends the process at once; the others do not,
-    /// since schedulers may send them more than once.
+    /// The signals of [`STOPPING`] request a stop. A SIGINT after any signal ends the process at once; the others do
+    /// not, since schedulers may send them more than once.
     ///
-    /// Until [`Stop::begin`] there is nothing to save, so a signal ends the process. `tell` is called before a process ends,
-    /// and beside the first request.
+    /// Until [`Stop::begin`] there is nothing to save, so a signal ends the process. `tell` is called before a process
+    /// ends, and beside the first request.
     pub fn listen_to_signals(&self, tell: impl Fn(Heard) + Send + Sync + 'static) -> std::io::Result<()> {
         let mut signals = signal_hook::iterator::Signals::new(heard())?;
         let (stop, tell) = (self.clone(), Arc::new(tell));

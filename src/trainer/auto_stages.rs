@@ -31,8 +31,8 @@ struct DeviceReport {
     link: f64,
 }
 
-/// The devices `ids` of this process and `network` on them. Where devices share a processor, they are timed once for each of
-/// the `numbers` of workers that may work at the same time.
+/// The devices `ids` of this process and `network` on them. Where devices share a processor, they are timed once for
+/// each of the `numbers` of workers that may work at the same time.
 pub(super) fn measured(
     backend: &dyn Backend,
     config: &Config,

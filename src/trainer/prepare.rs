@@ -16,8 +16,8 @@ use super::terminal::warn;
 use crate::config::{Config, Request, sketch};
 use crate::launch::FixedMembership;
 
-/// Prepares this process for the backend that the request chooses. It may restart the process: call it before anything has
-/// an effect.
+/// Prepares this process for the backend that the request chooses. It may restart the process: call it before anything
+/// has an effect.
 pub fn prepare_process(request: &Request) {
     kiln_training::prepare_process(sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend));
 }

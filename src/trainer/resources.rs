@@ -20,8 +20,9 @@ const FLOAT: usize = 4;
 /// Bytes of a process with the smallest network and no images (measured: 0.14 GiB on flex, 0.16 GiB on tch).
 const PROGRAM: f64 = 160.0 * 1024.0 * 1024.0;
 
-/// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint more
-/// room than its disk, the network larger images, or a half type is slow. Devices with memory of their own are not asked.
+/// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint
+/// more room than its disk, the network larger images, or a half type is slow. Devices with memory of their own are not
+/// asked.
 pub(super) fn cautions(
     backend: &dyn Backend,
     config: &Config,

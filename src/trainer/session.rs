@@ -55,8 +55,8 @@ impl Session {
         Training { task, plan, start, limit, observer, processes: None, membership: None }
     }
 
-    /// Trains `network`, writes the trace, and the summary if this process writes the files of the run; returns the exit
-    /// code. In an elastic run, `leave` knows whether this process has left before the end.
+    /// Trains `network`, writes the trace, and the summary if this process writes the files of the run; returns the
+    /// exit code. In an elastic run, `leave` knows whether this process has left before the end.
     pub(super) fn train(
         self,
         network: Box<dyn Network>,

@@ -25,8 +25,8 @@ pub(super) fn display(kind: ProgressKind) -> Result<ProgressKind> {
     }
 }
 
-/// Prints the lines of `text`, or keeps them for a dashboard's end; what a terminal would obey is escaped. A name in `text`
-/// that may hold line breaks must be `printable` already. Write errors are ignored: a reader may have gone.
+/// Prints the lines of `text`, or keeps them for a dashboard's end; what a terminal would obey is escaped. A name in
+/// `text` that may hold line breaks must be `printable` already. Write errors are ignored: a reader may have gone.
 pub fn say(text: &str) {
     let text = text.trim_end_matches('\n').split('\n').map(printable).collect::<Vec<_>>().join("\n");
     if screen::keep(&text) {

@@ -163,8 +163,8 @@ pub fn is_compiled(kind: BackendKind) -> bool {
     COMPILED.contains(&kind)
 }
 
-/// Prepares this process for the backend that `kind` asks for. It may restart the process: call it before anything has an
-/// effect.
+/// Prepares this process for the backend that `kind` asks for. It may restart the process: call it before anything has
+/// an effect.
 pub fn prepare_process(kind: BackendKind) {
     if chosen(kind) == Some(BackendKind::Tch) {
         #[cfg(all(feature = "tch", target_os = "linux"))]

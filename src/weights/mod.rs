@@ -3,8 +3,8 @@
 //! Weights are a [`StateDict`] with torchvision's names and layouts. `pth` reads files of `torch.save`, with `zip` (the
 //! container), `pickle` (its `value`s, created by `machine` from `operands`) and `view` (tensors in storages); `to_pth`
 //! writes them. `names` brings foreign tensors under torchvision's names, `transplant` loads them into a model's state;
-//! `onnx` writes the network; `torchvision` fetches published weights; `format` and `description` are the export formats
-//! and their metadata. The room knows no model or device.
+//! `onnx` writes the network; `torchvision` fetches published weights; `format` and `description` are the export
+//! formats and their metadata. The room knows no model or device.
 
 pub mod description;
 mod file;
@@ -45,12 +45,12 @@ pub struct Weights {
     pub left_out: Vec<String>,
 }
 
-/// The content of a weight file, safetensors or PyTorch's: the one way for every command. The format is detected from the
-/// content, or else from the suffix.
+/// The content of a weight file, safetensors or PyTorch's: the one way for every command. The format is detected from
+/// the content, or else from the suffix.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format, or holds several
-/// networks.
+/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format, or holds
+/// several networks.
 pub fn read(path: &Path) -> Result<Weights> {
     let (tensors, metadata) = as_written(path)?;
     let (tensors, left_out) = names::plain(tensors, &format!("'{}'", shown(path)))?;

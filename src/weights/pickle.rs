@@ -1,7 +1,7 @@
 //! Reads the pickle of a state dictionary without running foreign code.
 //!
-//! A pickle is a program for a small stack machine, `machine`. It only runs what [`super::value::Function`] lists, which
-//! creates dictionaries and tensors. Values are in one vector and refer to each other by index: nothing recurses
+//! A pickle is a program for a small stack machine, `machine`. It only runs what [`super::value::Function`] lists,
+//! which creates dictionaries and tensors. Values are in one vector and refer to each other by index: nothing recurses
 //! or is copied.
 
 use std::collections::BTreeMap;

@@ -43,8 +43,8 @@ fn in_memory(replicas: usize) -> Vec<Arc<Collective>> {
     local_group(replicas, None, LIMIT)
 }
 
-/// The time of so many rounds. Each sum is the share of the next round, in the same memory, as gradients are summed where
-/// the backward pass has left them.
+/// The time of so many rounds. Each sum is the share of the next round, in the same memory, as gradients are summed
+/// where the backward pass has left them.
 fn time(handles: Vec<Arc<Collective>>, rounds: usize) -> Duration {
     let begin = Barrier::new(handles.len());
     let sum = |replica: Arc<Collective>| {

@@ -1,5 +1,5 @@
-//! One convolution on `flex`, one thread: `layers DIR BATCH INPUTS OUTPUTS SIDE KERNEL STRIDE ROUNDS` reads `x`, `weight`
-//! and `gradient` from DIR as f32, writes the three products there, and prints the least milliseconds of each.
+//! One convolution on `flex`, one thread: `layers DIR BATCH INPUTS OUTPUTS SIDE KERNEL STRIDE ROUNDS` reads `x`,
+//! `weight` and `gradient` from DIR as f32, writes the three products there, and prints the least milliseconds of each.
 //! `layers.py` holds them against oneDNN's.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]

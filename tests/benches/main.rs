@@ -1,4 +1,5 @@
-//! `make bench`: what a training step is made of, on the pure-Rust backend. `compare.py` holds whole steps against PyTorch.
+//! `make bench`: what a training step is made of, on the pure-Rust backend. `compare.py` holds whole steps against
+//! PyTorch.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 

@@ -1,4 +1,5 @@
-//! Defaults that follow from the source of the images and from pretrained weights: one experiment however they are named.
+//! Defaults that follow from the source of the images and from pretrained weights: one experiment however they are
+//! named.
 
 use super::*;
 

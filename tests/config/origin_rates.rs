@@ -69,8 +69,8 @@ fn torchvisions_words_set_the_rates_that_torchvision_has() {
     lines.iter().zip(&theirs).for_each(|(line, theirs)| hold(line, theirs));
 }
 
-/// Words of timm, and the rates of timm 1.0.31: `create_scheduler_v2` for SGD with these words, `num_epochs=8` and, with a
-/// warm-up, `warmup_lr=0.0008`.
+/// Words of timm, and the rates of timm 1.0.31: `create_scheduler_v2` for SGD with these words, `num_epochs=8` and,
+/// with a warm-up, `warmup_lr=0.0008`.
 const OF_TIMM: &[(&str, [f64; 8])] = &[
     (
         "--sched cosine",

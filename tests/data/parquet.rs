@@ -1,4 +1,5 @@
-//! Parquet files: the same data set as the folder of the same images in every encoding, and everything that can be wrong.
+//! Parquet files: the same data set as the folder of the same images in every encoding, and everything that can be
+//! wrong.
 
 use std::fs::{self, File};
 use std::path::Path;

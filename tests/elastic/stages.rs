@@ -1,4 +1,5 @@
-//! Models in stages whose processes come and go: parts of the state are handed over, put together, or read from the disk.
+//! Models in stages whose processes come and go: parts of the state are handed over, put together, or read from the
+//! disk.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! The process that writes is stopped while it saves, for so long that it is lost: another one takes over, and removes what it
-//! had begun to write.
+//! The process that writes is stopped while it saves, for so long that it is lost: another one takes over, and removes
+//! what it had begun to write.
 
 use super::*;
 

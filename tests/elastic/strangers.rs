@@ -1,4 +1,5 @@
-//! Whoever is at the port or at the address without the secret: members are not ended, not kept out, and not told anything.
+//! Whoever is at the port or at the address without the secret: members are not ended, not kept out, and not told
+//! anything.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

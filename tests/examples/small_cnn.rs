@@ -1,5 +1,5 @@
-//! A small network of Burn's layers with synchronised batch-norm: `burn::nn::BatchNorm` is exchanged for Kiln's, which takes
-//! its statistics over all replicas. It learns to tell four drawn patterns apart.
+//! A small network of Burn's layers with synchronised batch-norm: `burn::nn::BatchNorm` is exchanged for Kiln's, which
+//! takes its statistics over all replicas. It learns to tell four drawn patterns apart.
 //!
 //! `cargo run --release --example small_cnn`
 

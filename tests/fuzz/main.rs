@@ -1,5 +1,5 @@
-//! Hostile input: good files and messages with random damage, for every reader. Nothing panics, hangs, or takes more memory
-//! than its target states.
+//! Hostile input: good files and messages with random damage, for every reader. Nothing panics, hangs, or takes more
+//! memory than its target states.
 //!
 //! Each input is made from one number, so it can be made again. `make fuzz SECONDS=600 TARGET=images` runs targets for
 //! longer and with other numbers than the tests do; `make fuzz TARGET=images::jpeg SEED=7` repeats one input.

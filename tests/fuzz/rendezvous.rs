@@ -1,5 +1,5 @@
-//! The rendezvous over real sockets: a stranger with a damaged session, and a process that knows the secret and is wrong.
-//! The service still answers afterwards, and proves itself. What TLS draws is new in every run.
+//! The rendezvous over real sockets: a stranger with a damaged session, and a process that knows the secret and is
+//! wrong. The service still answers afterwards, and proves itself. What TLS draws is new in every run.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

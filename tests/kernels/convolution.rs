@@ -6,7 +6,8 @@ use kiln_kernels::{Convolution, Geometry, ParallelFor, Trim};
 
 use super::{alone, assert_close, backwards, noise};
 
-/// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no block.
+/// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no
+/// block.
 const SIZES: [([usize; 4], usize, usize, usize, usize); 7] = [
     ([2, 3, 9, 7], 5, 3, 1, 1),
     ([3, 16, 8, 8], 16, 3, 1, 1),

@@ -1,5 +1,5 @@
-//! What Kiln relies on, of any library with NCCL's interface: the real one where `KILN_NCCL` names it and there are CUDA
-//! devices, one rank on each; otherwise the stand-in with up to four ranks.
+//! What Kiln relies on, of any library with NCCL's interface: the real one where `KILN_NCCL` names it and there are
+//! CUDA devices, one rank on each; otherwise the stand-in with up to four ranks.
 
 use std::ops::Range;
 use std::time::Instant;

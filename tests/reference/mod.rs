@@ -115,8 +115,8 @@ pub fn losses<B: HostBackend>() {
 ///
 /// Another fixture may hold one that is zero to within rounding. Whichever way it falls, the gradients below it move: a
 /// correct implementation need not meet the reference at once, but does with some rounding or other. So it has more
-/// attempts, each of which that fails prints why. Attempt `k` rotates the rows of a batch by `k`, which the mean gradient
-/// does not notice, and scales the images by `1 + k * 1e-6`, which the first batch-norm undoes.
+/// attempts, each of which that fails prints why. Attempt `k` rotates the rows of a batch by `k`, which the mean
+/// gradient does not notice, and scales the images by `1 + k * 1e-6`, which the first batch-norm undoes.
 fn in_some_attempt(reference: &Reference, check: impl Fn(usize)) {
     const ATTEMPTS: usize = 32;
     let attempts = if reference.config.get("margin").is_some() { 1 } else { ATTEMPTS };

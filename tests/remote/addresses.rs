@@ -1,5 +1,5 @@
-//! What a checkpoint says is data: it reaches nobody's server unless the user has given the address, and no variable of the
-//! environment at all.
+//! What a checkpoint says is data: it reaches nobody's server unless the user has given the address, and no variable of
+//! the environment at all.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! An HTTP server in the test's process: files of a directory by range requests, and a bucket of S3; it counts what it sends
-//! and misbehaves as told.
+//! An HTTP server in the test's process: files of a directory by range requests, and a bucket of S3; it counts what it
+//! sends and misbehaves as told.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

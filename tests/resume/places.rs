@@ -1,4 +1,5 @@
-//! What is resumed is looked at before anything else is read, by a dry run too; copies lack links, and may lie elsewhere.
+//! What is resumed is looked at before anything else is read, by a dry run too; copies lack links, and may lie
+//! elsewhere.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};

@@ -1,7 +1,7 @@
 //! Images in Parquet files, as the Hugging Face hub keeps them.
 //!
-//! The first start reads all files once, row group by row group, into a pack in the user's cache directory; from then on
-//! that pack is what is trained from. One process of a machine writes it, and the others wait.
+//! The first start reads all files once, row group by row group, into a pack in the user's cache directory; from then
+//! on that pack is what is trained from. One process of a machine writes it, and the others wait.
 
 mod pages;
 mod table;
@@ -50,8 +50,8 @@ impl<'a> Parquet<'a> {
         Ok(Self { files, config, progress, root, classes: None, rows: 0, bytes: 0 })
     }
 
-    /// The images, from a pack in the cache that is written now if there is none. If it `is_dry`, the pack is only announced,
-    /// and the images are black.
+    /// The images, from a pack in the cache that is written now if there is none. If it `is_dry`, the pack is only
+    /// announced, and the images are black.
     pub(super) fn open(mut self, is_dry: bool) -> Result<Arc<dyn Samples>> {
         let path = self.cached()?;
         let index = match self.kept(&path) {

@@ -1,4 +1,5 @@
-//! The pages of a column, decompressed within bounds: the crate `parquet` makes room for whatever a page claims to hold.
+//! The pages of a column, decompressed within bounds: the crate `parquet` makes room for whatever a page claims to
+//! hold.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -1,5 +1,6 @@
-//! The columns of a Parquet file that make it an image data set, as the Hugging Face hub has them: pictures as the struct
-//! `image` of `bytes` and `path`, or as bytes; classes as integers; the names of the classes in the file's metadata.
+//! The columns of a Parquet file that make it an image data set, as the Hugging Face hub has them: pictures as the
+//! struct `image` of `bytes` and `path`, or as bytes; classes as integers; the names of the classes in the file's
+//! metadata.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ const LABELS: [&str; 3] = ["label", "labels", "fine_label"];
 /// Most rows of a file.
 const MOST_ROWS: u64 = 1 << 24;
 
-/// Most bytes of a picture's name, as in most file systems: some bytes can claim any number of rows with the same long one.
+/// Most bytes of a picture's name, as in most file systems: some bytes can claim any number of rows with the same long
+/// one.
 const LONGEST_NAME: usize = 255;
 
 /// Rows that are read together.
@@ -61,8 +63,8 @@ pub(super) struct Row {
 type Column<'a, T> = Box<dyn FnMut() -> Result<Vec<Option<T>>, Fault> + 'a>;
 
 impl Table {
-    /// Finds the columns of a file of `length` bytes: those of images and of classes with these names, or with usual ones if a
-    /// name is empty.
+    /// Finds the columns of a file of `length` bytes: those of images and of classes with these names, or with usual
+    /// ones if a name is empty.
     pub(super) fn of(file: File, length: u64, [image, label]: [&str; 2]) -> Result<Self, Fault> {
         let reader = || ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
         let footer = guarded(|| reader().parse_and_finish(&file).map_err(|error| error.to_string()));

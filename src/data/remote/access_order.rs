@@ -1,7 +1,7 @@
 //! Which samples will be needed, and when: what the order of samples says about the future.
 //!
-//! Every replica has a stream of needs. Time is counted in samples of a stream, so that it is the same for all replicas of
-//! a process, which go on in step. Validation has times of its own stream, and is expected again one epoch later.
+//! Every replica has a stream of needs. Time is counted in samples of a stream, so that it is the same for all replicas
+//! of a process, which go on in step. Validation has times of its own stream, and is expected again one epoch later.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

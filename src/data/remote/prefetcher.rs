@@ -1,8 +1,8 @@
 //! Samples of an object store, fetched before they are read.
 //!
-//! Threads ask for what the order of samples needs next, as long as that fits into `data.prefetch_mb`; neighbours in a shard
-//! come with one request. What was read goes to the cache on the disk, if there is one and it is not needed last. A sample
-//! that nobody announced is fetched when it is read.
+//! Threads ask for what the order of samples needs next, as long as that fits into `data.prefetch_mb`; neighbours in a
+//! shard come with one request. What was read goes to the cache on the disk, if there is one and it is not needed last.
+//! A sample that nobody announced is fetched when it is read.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -1,7 +1,8 @@
 //! Reading ahead in an object, for the walk over its headers.
 //!
-//! A request fetches a few KiB more than is wanted. While reads follow one another the window doubles, so that an object
-//! of small members arrives in few requests; after a jump over a large member it halves, so that contents are not fetched.
+//! A request fetches a few KiB more than is wanted. While reads follow one another the window doubles, so that an
+//! object of small members arrives in few requests; after a jump over a large member it halves, so that contents are
+//! not fetched.
 
 use std::cell::RefCell;
 use std::io::Result;

@@ -1,5 +1,5 @@
-//! The content of a file of a checkpoint: written and summed in one pass, since that of a large model is never held as a
-//! whole in addition to its tensors.
+//! The content of a file of a checkpoint: written and summed in one pass, since that of a large model is never held as
+//! a whole in addition to its tensors.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -144,8 +144,8 @@ pub fn read(path: &Path) -> Result<Loaded> {
     fetch(path, "--checkpoint", |_| true)?.ok_or_else(|| absent(path))
 }
 
-/// Reads the checkpoint at `url`, which the option `flag` names: the newest of a run's copies or one of them, and only the
-/// files that are `wanted`. `None` if there is none.
+/// Reads the checkpoint at `url`, which the option `flag` names: the newest of a run's copies or one of them, and only
+/// the files that are `wanted`. `None` if there is none.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged or cannot be read.

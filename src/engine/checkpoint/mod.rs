@@ -1,9 +1,9 @@
 //! Checkpoints: the saved states of a run, safe against a kill at any moment.
 //!
 //! Reading order: [`store`] is the directory of checkpoints, [`reading`] reads one, [`manifest`] has its checksums,
-//! [`content`] writes its files, [`atomic`] others, [`retention`] decides which checkpoints are kept, [`state`] is the position of
-//! a run, [`copies`] keeps them elsewhere, too, [`compatibility`] compares configurations, [`run_dir`] claims a
-//! directory, [`lock`] keeps other runs out of it.
+//! [`content`] writes its files, [`atomic`] others, [`retention`] decides which checkpoints are kept, [`state`] is the
+//! position of a run, [`copies`] keeps them elsewhere, too, [`compatibility`] compares configurations, [`run_dir`]
+//! claims a directory, [`lock`] keeps other runs out of it.
 //!
 //! # Why a kill at any moment is safe
 //!

@@ -45,8 +45,8 @@ pub fn read(path: &Path) -> Result<Loaded> {
     })
 }
 
-/// Reads the directory that `path` is or points to. A run that is still training may meanwhile move its pointer and delete
-/// the directory, or put another one in its place; then what is there next is read.
+/// Reads the directory that `path` is or points to. A run that is still training may meanwhile move its pointer and
+/// delete the directory, or put another one in its place; then what is there next is read.
 pub(super) fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
     let current = || {
         let target = pointed(path);

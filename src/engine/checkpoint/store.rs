@@ -38,7 +38,8 @@ impl Which {
     }
 }
 
-/// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`](super::read) only read.
+/// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`](super::read) only
+/// read.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -81,8 +82,8 @@ impl Store {
     /// Returns its directory.
     ///
     /// A checkpoint of the same step is replaced. Those of later steps, from before a resume at an earlier one, are
-    /// kept until this run has passed them. Nothing is saved where another store has saved this step or a later one since:
-    /// that of a process that took over while this one was stopped or waited for the disk.
+    /// kept until this run has passed them. Nothing is saved where another store has saved this step or a later one
+    /// since: that of a process that took over while this one was stopped or waited for the disk.
     ///
     /// # Errors
     /// [`Error::Io`] naming the path; earlier checkpoints are then unchanged.
@@ -163,8 +164,8 @@ impl Store {
         )))
     }
 
-    /// Where the newest or the best checkpoint is: its pointer or, where a copy of the run has lost that, what it would point
-    /// to. `None` if there is none, or if no accuracy says which one is the best.
+    /// Where the newest or the best checkpoint is: its pointer or, where a copy of the run has lost that, what it would
+    /// point to. `None` if there is none, or if no accuracy says which one is the best.
     pub fn find(&self, which: Which) -> Option<PathBuf> {
         let link = self.dir.join(which.name());
         if is_there(&link) {

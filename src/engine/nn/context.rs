@@ -31,8 +31,8 @@ pub struct BatchStatistics<B: Backend> {
 /// Kernels by their parameter and the height and width of the images.
 type PreparedKernels = HashMap<(ParamId, [usize; 2]), Box<dyn Any + Send>>;
 
-/// The settings and collected statistics of one forward pass; used once. An evaluation of several batches uses it or its
-/// clones for all of them, and prepares the kernels of the model once.
+/// The settings and collected statistics of one forward pass; used once. An evaluation of several batches uses it or
+/// its clones for all of them, and prepares the kernels of the model once.
 #[derive(Debug, Clone)]
 pub struct ForwardContext<B: Backend> {
     mode: Mode,
@@ -61,8 +61,8 @@ impl<B: Backend> ForwardContext<B> {
         Self::new(Mode::Local)
     }
 
-    /// Training with the statistics of all replicas' samples: how many each of them has, and the number of this one. One
-    /// without any passes some input.
+    /// Training with the statistics of all replicas' samples: how many each of them has, and the number of this one.
+    /// One without any passes some input.
     pub fn synchronized(group: Arc<dyn StatisticsGroup>, samples: Arc<[usize]>, replica: usize) -> Self {
         Self::new(Mode::Synchronized { group, samples, replica })
     }

@@ -62,8 +62,8 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
     model.map(&mut Replace(set, values.into_iter()))
 }
 
-/// The model with only the float tensors whose names `is_kept` accepts. The others become empty and have no gradient, so
-/// that they take no memory and no part in training; no layer with such a tensor can compute.
+/// The model with only the float tensors whose names `is_kept` accepts. The others become empty and have no gradient,
+/// so that they take no memory and no part in training; no layer with such a tensor can compute.
 pub fn only<B: Backend, M: Module<B>>(model: M, is_kept: &dyn Fn(&str) -> bool) -> M {
     struct Only(HashSet<ParamId>);
     impl<B: Backend> ModuleMapper<B> for Only {

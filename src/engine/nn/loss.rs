@@ -20,8 +20,8 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
     (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
 }
 
-/// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the largest.
-/// Of equal logits the lower class ranks first; a NaN ranks below all classes, so it counts as wrong.
+/// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the
+/// largest. Of equal logits the lower class ranks first; a NaN ranks below all classes, so it counts as wrong.
 pub fn ranks_of_targets<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
     let [batch, classes] = logits.dims();
     let targets = targets.reshape([batch, 1]);

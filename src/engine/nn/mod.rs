@@ -1,8 +1,8 @@
 //! Parts of networks: layers with synchronisation and mixed precision, initial weights, losses, tensor names. Knows no
 //! architecture, replica or file.
 //!
-//! `layers.rs` holds the layers, `context.rs` the settings of a forward pass, `running.rs` averages over passes, `named.rs`
-//! the names of stored weights, `flat.rs` the engine's view of a model, `freeze.rs` the freezing of weights.
+//! `layers.rs` holds the layers, `context.rs` the settings of a forward pass, `running.rs` averages over passes,
+//! `named.rs` the names of stored weights, `flat.rs` the engine's view of a model, `freeze.rs` the freezing of weights.
 
 mod context;
 mod flat;

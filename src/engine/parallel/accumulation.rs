@@ -1,8 +1,8 @@
 //! The sums of a step's gradients over its micro-batches.
 //!
-//! A backward pass adds the gradient of each convolution kernel to that of the micro-batches before as soon as it is final,
-//! so that there is one set of gradients and not a second one until the end of the pass. Other parameters are small, and
-//! gradients of a lower precision of another type; both are added after it.
+//! A backward pass adds the gradient of each convolution kernel to that of the micro-batches before as soon as it is
+//! final, so that there is one set of gradients and not a second one until the end of the pass. Other parameters are
+//! small, and gradients of a lower precision of another type; both are added after it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ use super::device::HostBackend;
 use super::overlap::Early;
 use crate::nn::Kernel;
 
-/// The gradients of the micro-batches so far, by the place of their tensor. That of a kernel is missing while a backward
-/// pass has it.
+/// The gradients of the micro-batches so far, by the place of their tensor. That of a kernel is missing while a
+/// backward pass has it.
 pub(super) struct Accumulation<B: HostBackend> {
     places: HashMap<ParamId, usize>,
     sums: Mutex<Vec<Option<Tensor<B, 1>>>>,

@@ -1,4 +1,5 @@
-//! A checksum of tensors that finds every flipped bit, and is fast enough to be taken of a whole model between two steps.
+//! A checksum of tensors that finds every flipped bit, and is fast enough to be taken of a whole model between two
+//! steps.
 
 use burn::tensor::Tensor;
 use kiln_ops::{HostOps, primitive, tensor};

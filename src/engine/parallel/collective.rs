@@ -46,8 +46,8 @@ impl Collective {
         self.threads.meet(self.threads.ranks.clone(), self.rank, key, part, |parts| Ok(combine(parts)))
     }
 
-    /// As [`Collective::meet`], with the other processes, if there are any, and the time that their part may take. Where
-    /// tensors go from device to device, the replicas of this device meet, and the others are the devices.
+    /// As [`Collective::meet`], with the other processes, if there are any, and the time that their part may take.
+    /// Where tensors go from device to device, the replicas of this device meet, and the others are the devices.
     pub(super) fn meet_processes(
         &self,
         key: Key,
@@ -139,8 +139,8 @@ impl Collective {
         self.others().receive(key, to, PATIENCE * self.limit(key)).map(drop)
     }
 
-    /// The way of tensors from replica `from` to `to`, of which one is in another process, if they need not go through the
-    /// host.
+    /// The way of tensors from replica `from` to `to`, of which one is in another process, if they need not go through
+    /// the host.
     pub(super) fn wire(&self, ends @ [from, to]: [usize; 2]) -> Option<&Peers> {
         let is_between = self.is_here(from) != self.is_here(to);
         self.processes.as_ref().filter(|_| is_between)?.wires.get(&ends)

@@ -43,8 +43,9 @@ pub enum ReducePrecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DistBackend {
-    /// Between processes [`DistBackend::Nccl`] if all devices are CUDA's and have it, else [`DistBackend::Gloo`]. In one
-    /// process [`DistBackend::Local`], or [`DistBackend::Nccl`] for devices of CubeCL's CUDA, which do not share memory.
+    /// Between processes [`DistBackend::Nccl`] if all devices are CUDA's and have it, else [`DistBackend::Gloo`]. In
+    /// one process [`DistBackend::Local`], or [`DistBackend::Nccl`] for devices of CubeCL's CUDA, which do not share
+    /// memory.
     Auto,
     Local,
     /// TCP, through the host's memory.

@@ -1,7 +1,7 @@
 //! The coordinator of a process: takes what its replicas say, until all of them have ended.
 //!
-//! It is the thread that called the learner, and does all output but that of checkpoints, for which it starts another one
-//! (`writer.rs`), so that no file or terminal delays a replica.
+//! It is the thread that called the learner, and does all output but that of checkpoints, for which it starts another
+//! one (`writer.rs`), so that no file or terminal delays a replica.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};

@@ -125,7 +125,8 @@ mod flex {
             cpu_slot(index)
         }
 
-        /// In a pool of the replica's own: it computes itself, instead of waking others and sleeping until they are done.
+        /// In a pool of the replica's own: it computes itself, instead of waking others and sleeping until they are
+        /// done.
         fn on_threads<R: Send>(threads: usize, replicas: usize, work: impl FnOnce() -> R + Send) -> R {
             let name = std::thread::current().name().unwrap_or("compute").to_string();
             let pool =
@@ -188,8 +189,8 @@ mod tch {
         }
     }
 
-    /// Whether oneDNN, LibTorch's library for processors, finds instructions for `precision` on this one; without them it
-    /// converts every value, or computes in plain loops.
+    /// Whether oneDNN, LibTorch's library for processors, finds instructions for `precision` on this one; without them
+    /// it converts every value, or computes in plain loops.
     fn computes_in(precision: PrecisionKind) -> bool {
         match precision {
             PrecisionKind::F32 => true,

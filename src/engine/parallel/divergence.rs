@@ -1,8 +1,9 @@
 //! Whether all replicas hold the same state, by checksums, and whether there is room to save it.
 //!
-//! Replicas start equal and take the same steps, so what they train and what their optimizers remember has the same bits. A
-//! device whose memory or arithmetic fails silently breaks that. The checksums of all are compared before every checkpoint
-//! and every [`Plan::check_every`](super::Plan::check_every) steps between, so that what is saved is what all agree on.
+//! Replicas start equal and take the same steps, so what they train and what their optimizers remember has the same
+//! bits. A device whose memory or arithmetic fails silently breaks that. The checksums of all are compared before every
+//! checkpoint and every [`Plan::check_every`](super::Plan::check_every) steps between, so that what is saved is what
+//! all agree on.
 
 use std::collections::HashMap;
 
@@ -40,8 +41,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Compares the states of all replicas.
     ///
     /// # Errors
-    /// [`Error::Difference`] naming those that differ, [`Error::Training`] if no majority is right; then all workers return
-    /// it.
+    /// [`Error::Difference`] naming those that differ, [`Error::Training`] if no majority is right; then all workers
+    /// return it.
     pub(super) fn check(&self) -> Result<()> {
         self.meet_others(Occasion::Check, 0, true, self.checksum()).map(drop)
     }
@@ -95,8 +96,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Err(error(format!("after step {step} {fault}; {rule}, and leave out a device that does it again")))
     }
 
-    /// Of what is trained and what the optimizer remembers, the same on all replicas if nothing is compared. Tensors that
-    /// are not trained are left out: running statistics may be each replica's own.
+    /// Of what is trained and what the optimizer remembers, the same on all replicas if nothing is compared. Tensors
+    /// that are not trained are left out: running statistics may be each replica's own.
     fn checksum(&self) -> u64 {
         let mut sum = Checksum::default();
         // Replicas of a process with the update in parts have one copy of the weights.

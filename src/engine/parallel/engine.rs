@@ -1,8 +1,8 @@
 //! The connection between processes, as traits: an engine for collectives of values in the host's memory, another for
 //! tensors where they are, a store in which engines meet, and a judge of which process is lost.
 //!
-//! The replicas of one process exchange messages in memory (`threads.rs`); the last one to arrive there calls the engine
-//! for all of them. Operations are matched by key, so the order of calls does not matter.
+//! The replicas of one process exchange messages in memory (`threads.rs`); the last one to arrive there calls the
+//! engine for all of them. Operations are matched by key, so the order of calls does not matter.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -38,8 +38,8 @@ pub trait Engine: Debug + Send + Sync {
         limit: Duration,
     ) -> Result<(), Symptom>;
 
-    /// Sends the next `sent[i]` bytes of `own` to process `i`, and fills `all` with `received[i]` bytes from each process
-    /// `i` in the order of ranks.
+    /// Sends the next `sent[i]` bytes of `own` to process `i`, and fills `all` with `received[i]` bytes from each
+    /// process `i` in the order of ranks.
     fn all_to_all(
         &self,
         key: Key,

@@ -60,7 +60,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// Sends the complete state to the coordinator, when that before is written; only the first replica of the world does.
+    /// Sends the complete state to the coordinator, when that before is written; only the first replica of the world
+    /// does.
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
         let occasion = if score.is_some() { Occasion::Epoch } else { Occasion::Step };
         self.make_room(occasion)?;
@@ -86,8 +87,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// Gives every process the whole state at the end of a generation that nothing broke: the process that leaves may be
-    /// the only one with its stages. The state is returned on the first worker of each process.
+    /// Gives every process the whole state at the end of a generation that nothing broke: the process that leaves may
+    /// be the only one with its stages. The state is returned on the first worker of each process.
     pub(super) fn hand_over(&self) -> Result<Option<TrainingState>> {
         if self.stage.is_whole() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! The state of a model in parts, put together on one worker: to be saved, or for the next generation of an elastic run.
+//! The state of a model in parts, put together on one worker: to be saved, or for the next generation of an elastic
+//! run.
 
 use std::path::Path;
 use std::sync::Arc;

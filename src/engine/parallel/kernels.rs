@@ -14,8 +14,8 @@ pub(super) struct Origin<'a> {
     pub(super) capabilities: &'a [(i32, i32)],
 }
 
-/// A directory below `cache` for kernels of this origin. None if nothing can be written there, which CubeCL answers with
-/// a panic, or if the devices differ: CubeCL keeps the kernels of all of them together.
+/// A directory below `cache` for kernels of this origin. None if nothing can be written there, which CubeCL answers
+/// with a panic, or if the devices differ: CubeCL keeps the kernels of all of them together.
 pub(super) fn directory(cache: &Path, origin: &Origin<'_>) -> Option<PathBuf> {
     let (first, others) = origin.capabilities.split_first()?;
     if others.iter().any(|other| other != first) {

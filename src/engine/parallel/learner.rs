@@ -138,8 +138,8 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
     }
 }
 
-/// An optimizer of Burn. The order of its record is random, so replicas cannot be compared by it: what it has wrong shows
-/// in the weights after the next step.
+/// An optimizer of Burn. The order of its record is random, so replicas cannot be compared by it: what it has wrong
+/// shows in the weights after the next step.
 struct Burns<O>(O);
 
 /// The record of Burn's recorder, eight bytes per number.

@@ -16,8 +16,8 @@ use super::key::{Broken, Key, Operation};
 use super::overlap::Early;
 use super::sums::gather_across;
 
-/// The layers, and the values per sample and channel that all replicas had there last. Of replicas that then differ, one at
-/// least has another number than last time, and finds out.
+/// The layers, and the values per sample and channel that all replicas had there last. Of replicas that then differ,
+/// one at least has another number than last time, and finds out.
 pub(super) type Agreed = Arc<Mutex<HashMap<usize, f64>>>;
 
 /// The replicas that share the batch-norm statistics of one micro-batch.
@@ -38,9 +38,9 @@ impl<B: HostBackend> MicroBatchGroup<B> {
         info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
     }
 
-    /// The tensors of all replicas, from device to device. Such calls are matched by their order, and each waits for the one
-    /// before. That of statistics is the same on all replicas, which wait for each other; a bucket that has left before is
-    /// summed before on all of them.
+    /// The tensors of all replicas, from device to device. Such calls are matched by their order, and each waits for
+    /// the one before. That of statistics is the same on all replicas, which wait for each other; a bucket that has
+    /// left before is summed before on all of them.
     fn across(&self, layer: usize, direction: Direction, own: Tensor<B, 1>) -> Tensor<B, 1> {
         self.all(layer, direction, |key| {
             self.early.iter().for_each(|early| early.settle());

@@ -12,12 +12,13 @@ use super::loader::Shard;
 use super::task::{Evaluated, Passage, Passed, Split, Task};
 use crate::nn::ForwardContext;
 
-/// What a model learns. Whoever wants stages, counts, or batches that are prepared ahead of the step implements [`Task`].
+/// What a model learns. Whoever wants stages, counts, or batches that are prepared ahead of the step implements
+/// [`Task`].
 pub trait Objective: Send + Sync + 'static {
     /// A sample as it is read.
     type Sample: Clone + Send + 'static;
-    /// The model. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce; all others may be
-    /// Burn's.
+    /// The model. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce; all others
+    /// may be Burn's.
     type Model<B: TrainBackend>: Module<B>;
     /// Some samples on a device.
     type Batch<B: TrainBackend>;

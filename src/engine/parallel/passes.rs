@@ -129,9 +129,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.plan.probe.as_ref().map(|probe| probe.at(step, micro_batch, replica))
     }
 
-    /// Waits until all replicas of the stage can begin their backward pass. In Burn's graph the end of a backward pass waits
-    /// for all others of the process that have begun: one that still waited for the statistics of a replica, which waits for
-    /// a gradient, would hold up the stage that sends it.
+    /// Waits until all replicas of the stage can begin their backward pass. In Burn's graph the end of a backward pass
+    /// waits for all others of the process that have begun: one that still waited for the statistics of a replica,
+    /// which waits for a gradient, would hold up the stage that sends it.
     fn begin_together(&self, key: Key) -> Result<()> {
         if self.collective.size() > 1 && !self.stage.is_alone() {
             let meet = || self.collective.all_gather(key, Vec::new(), |all| all);

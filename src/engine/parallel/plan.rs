@@ -51,7 +51,8 @@ pub struct Plan {
     pub save_every_steps: usize,
     /// Epochs between checkpoints; 0 for none. With either interval, the best validation so far is saved too.
     pub save_every_epochs: usize,
-    /// The first unit of each stage but the first; if empty, the cut that minimises the work of the most expensive stage.
+    /// The first unit of each stage but the first; if empty, the cut that minimises the work of the most expensive
+    /// stage.
     pub split_points: Vec<usize>,
     /// Steps between two comparisons of the replicas; 0 for none, not even before a checkpoint.
     pub check_every: usize,

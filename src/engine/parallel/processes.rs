@@ -34,7 +34,8 @@ pub struct Devices {
     pub blocks: Vec<Range<usize>>,
 }
 
-/// Those that exchange by one engine: the processes that host the run or a stage, their devices, or the two ends of a wire.
+/// Those that exchange by one engine: the processes that host the run or a stage, their devices, or the two ends of a
+/// wire.
 #[derive(Debug, Clone)]
 pub(super) struct Peers {
     engine: Arc<dyn Engine>,

@@ -1,8 +1,8 @@
 //! The sum of all replicas' gradients.
 //!
 //! Replicas of one process add them on the device, in place, if they share one or its backend moves tensors between
-//! devices; each adds its share of the tensors. Gradients that go to other processes, or are rounded to bf16, are reduced
-//! in buckets, some of them during the backward pass.
+//! devices; each adds its share of the tensors. Gradients that go to other processes, or are rounded to bf16, are
+//! reduced in buckets, some of them during the backward pass.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ enum Way<B: HostBackend> {
 }
 
 impl<B: HostBackend> Reduction<B> {
-    /// Of the gradients of a model with these `kernels`, of which this replica updates those at the places `own`, or all.
+    /// Of the gradients of a model with these `kernels`, of which this replica updates those at the places `own`, or
+    /// all.
     pub(super) fn new(
         collective: Arc<Collective>,
         kernels: Vec<Kernel>,
@@ -75,8 +76,8 @@ impl<B: HostBackend> Reduction<B> {
         overlap.as_ref().map(|overlap| overlap.listen(key, &self.collective))
     }
 
-    /// The sum of all replicas' gradients, which is the mean over the samples of the step; where the update is in parts, of
-    /// the tensors that this replica updates. The reduction of those in `early` has begun already.
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step; where the update is in
+    /// parts, of the tensors that this replica updates. The reduction of those in `early` has begun already.
     pub(super) fn sum(
         &self,
         step: Key,

@@ -18,7 +18,8 @@ const CARD: [&str; 4] = ["cuda error", "cuda_error", "cudnn error", "device lost
 #[cfg(any(feature = "cuda", feature = "wgpu", test))]
 const DEVICE_THREADS: [&str; 2] = ["DSU-", "DSD-"];
 
-/// What the first panic of such a thread said, by the end of its name, which is the device; until a replica is set up there.
+/// What the first panic of such a thread said, by the end of its name, which is the device; until a replica is set up
+/// there.
 static DEVICE_PANICS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Notes what device threads panic with, from now on, and reports it as before. To those who wait for a result, CubeCL

@@ -1,7 +1,7 @@
 //! One replica, or one stage of it: a thread that owns a model, an optimizer and its shard of every batch.
 //!
-//! All workers run the same program and exchange data only in collectives and with their neighbours. `set_up.rs`
-//! makes one, and this file is its loop from the first step to the last; `passes.rs` are the passes of a step, `step.rs` the
+//! All workers run the same program and exchange data only in collectives and with their neighbours. `set_up.rs` makes
+//! one, and this file is its loop from the first step to the last; `passes.rs` are the passes of a step, `step.rs` the
 //! rest of it, `epoch.rs` the end of an epoch.
 
 use std::any::Any;
@@ -92,7 +92,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
 pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
     Finished(Box<Replica<B, T>>),
-    /// The generation is over; the replica has the state of its last whole step, and may have got the other stages' parts.
+    /// The generation is over; the replica has the state of its last whole step, and may have got the other stages'
+    /// parts.
     Parted(Box<Replica<B, T>>, Option<TrainingState>),
     /// The replica's device failed; others may continue.
     Lost(String),

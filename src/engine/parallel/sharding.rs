@@ -1,9 +1,10 @@
-//! The update in parts: every replica updates some of the tensors and gets the others from their replicas, with the same
-//! bits, since all have the same sums of gradients. Its optimizer remembers nothing of the others.
+//! The update in parts: every replica updates some of the tensors and gets the others from their replicas, with the
+//! same bits, since all have the same sums of gradients. Its optimizer remembers nothing of the others.
 //!
-//! Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", stage 1. Replicas of
-//! one process on a processor always share the work so: they would read and write all weights and momenta on the same
-//! memory bus, each for itself; and they get each other's tensors, not copies. `--shard-optimizer` asks for it everywhere.
+//! Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", stage 1. Replicas
+//! of one process on a processor always share the work so: they would read and write all weights and momenta on the
+//! same memory bus, each for itself; and they get each other's tensors, not copies. `--shard-optimizer` asks for it
+//! everywhere.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,8 +51,8 @@ pub(super) fn lengths<B: HostBackend>(tensors: &[Tensor<B, 1>]) -> Vec<usize> {
 
 type Slices<B> = Vec<Vec<Shared<B>>>;
 
-/// The sums of this replica's share of the tensors of all replicas of this process, in the tree over their ranks; each pair
-/// in the memory of its first tensor.
+/// The sums of this replica's share of the tensors of all replicas of this process, in the tree over their ranks; each
+/// pair in the memory of its first tensor.
 ///
 /// # Errors
 /// Those of [`Collective::meet`].
@@ -130,8 +131,8 @@ fn gather_copies<B: HostBackend>(
     Ok(all.into_iter().flatten().collect())
 }
 
-/// The tensors of these lengths in `values`, one after the other. On a processor each has memory of its own: weights that
-/// were parts of a larger vector would be copied in every pass, and the copies kept for the backward pass.
+/// The tensors of these lengths in `values`, one after the other. On a processor each has memory of its own: weights
+/// that were parts of a larger vector would be copied in every pass, and the copies kept for the backward pass.
 fn apart<B: HostBackend>(values: Tensor<B, 1>, lengths: &[usize], device: &B::Device) -> Vec<Tensor<B, 1>> {
     if !B::is_processor() {
         return parts(values, lengths);

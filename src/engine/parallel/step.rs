@@ -59,8 +59,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.plan.precision.needs_loss_scale()
     }
 
-    /// Skips the update for a gradient that is not finite: in f16 that is an overflow, and on all replicas at once, since all
-    /// have the same reduced gradient.
+    /// Skips the update for a gradient that is not finite: in f16 that is an overflow, and on all replicas at once,
+    /// since all have the same reduced gradient.
     fn skip(&mut self, report: &StepReport) -> Result<()> {
         if self.is_scaled() && self.position.loss_scale.overflow() {
             return Ok(());
@@ -128,8 +128,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
     }
 
-    /// The gradients of the unscaled loss, clipped by their norm and by value. A device whose outcome is read late has the
-    /// norm itself.
+    /// The gradients of the unscaled loss, clipped by their norm and by value. A device whose outcome is read late has
+    /// the norm itself.
     fn clipped(
         &self,
         gradients: Vec<Tensor<B, 1>>,

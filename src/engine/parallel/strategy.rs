@@ -269,8 +269,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     }
 }
 
-/// The model whose stages are all here; where they are not, the others' weights are in the checkpoint. Of replicas that part
-/// the update one has the weights, so all are asked.
+/// The model whose stages are all here; where they are not, the others' weights are in the checkpoint. Of replicas that
+/// part the update one has the weights, so all are asked.
 fn put_together<B: HostBackend, T: Task<B>>(replicas: &[Replica<B, T>], blank: T::Model) -> Result<T::Model> {
     let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
     load_state(blank, &parts.collect(), "the stages")

@@ -146,9 +146,9 @@ fn sum<B: HostBackend>(
     in_pieces(by, own, counts, [precision, ReducePrecision::F32], finish)
 }
 
-/// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them and sends
-/// it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same length. Each vector is
-/// sent once in the first type, and the result in the second one, whatever the number of processes.
+/// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them and
+/// sends it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same length.
+/// Each vector is sent once in the first type, and the result in the second one, whatever the number of processes.
 fn in_pieces<B: HostBackend>(
     by: &Exchange,
     own: Vec<Flat<B>>,

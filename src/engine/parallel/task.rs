@@ -153,8 +153,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         fetch(self.dataset(split), ids)
     }
 
-    /// Announces which samples of `split` will be fetched and prepared, in order, for as long as the answer is kept. Samples
-    /// that are slow to read can be read before.
+    /// Announces which samples of `split` will be fetched and prepared, in order, for as long as the answer is kept.
+    /// Samples that are slow to read can be read before.
     fn foresee(&self, _split: Split, _shards: Box<dyn Iterator<Item = Shard> + Send>) -> Option<Foresight> {
         None
     }
@@ -170,8 +170,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Puts a batch on a device.
     fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
-    /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one unit
-    /// cannot be trained in stages.
+    /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one
+    /// unit cannot be trained in stages.
     fn units(&self) -> Vec<Unit> {
         vec![Unit::new([""], 1.0)]
     }
@@ -188,8 +188,9 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// What to count over samples, such as correct classifications, in addition to the loss: [`COUNTED`](super::COUNTED)
-    /// sums, which stay on the device, since reading them would make it wait. Called after the backward pass.
+    /// What to count over samples, such as correct classifications, in addition to the loss:
+    /// [`COUNTED`](super::COUNTED) sums, which stay on the device, since reading them would make it wait. Called after
+    /// the backward pass.
     fn count(&self, _outputs: &Self::Outputs) -> Option<Tensor<B, 1>> {
         None
     }

@@ -97,8 +97,8 @@ impl<B: HostBackend> Flat<B> {
         Ok(Self(from_values(values, &device)))
     }
 
-    /// Sends the range `sent[i]` of this vector to process `i` and returns the `received[i]` values of each process `i`,
-    /// in the order of ranks. The ranges follow each other; without them every process gets the whole vector.
+    /// Sends the range `sent[i]` of this vector to process `i` and returns the `received[i]` values of each process
+    /// `i`, in the order of ranks. The ranges follow each other; without them every process gets the whole vector.
     pub(super) fn exchange(
         self,
         by: &Exchange,

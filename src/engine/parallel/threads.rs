@@ -113,8 +113,8 @@ impl Threads {
         self.fail(&mut self.lock(), reason);
     }
 
-    /// Contributes `part` to the collective `key` of the replicas `members`; the last one to arrive combines the parts, in
-    /// the order of ranks, into the result of all.
+    /// Contributes `part` to the collective `key` of the replicas `members`; the last one to arrive combines the parts,
+    /// in the order of ranks, into the result of all.
     pub(super) fn meet(
         &self,
         members: Range<usize>,
@@ -130,7 +130,8 @@ impl Threads {
         let (size, id) = (members.len(), (key, members.start));
         let new = || PendingCollective { contributions: vec![None; size], complete: false, result: None, left: size };
         let collective = table.pending.entry(id).or_insert_with(new);
-        // A complete collective stays until all replicas have left, so a replica that arrives now has been there before.
+        // A complete collective stays until all replicas have left, so a replica that arrives now has been there
+        // before.
         if collective.complete || collective.contributions[rank - members.start].replace(part).is_some() {
             let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
             return Err(self.fail(&mut table, twice));

@@ -1,8 +1,8 @@
 //! The time of each unit of a model on devices of this process.
 //!
 //! A thread for each device computes micro-batches as a worker does, unit by unit; all work at the same time, as in a
-//! training, since devices may share a processor and its memory. As there, no backward pass runs during a forward pass: see
-//! `passes.rs`.
+//! training, since devices may share a processor and its memory. As there, no backward pass runs during a forward pass:
+//! see `passes.rs`.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -142,8 +142,8 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         (result, begin.elapsed().as_secs_f64())
     }
 
-    /// The times of all units, and what they pass on. One by one they take longer than together, since each begins and ends
-    /// a pass of its own; so their times are those shares of the time of the whole model.
+    /// The times of all units, and what they pass on. One by one they take longer than together, since each begins and
+    /// ends a pass of its own; so their times are those shares of the time of the whole model.
     fn time(&self) -> Result<(Vec<Times>, Vec<usize>)> {
         let units = self.task.units().len();
         let (alone, together) = ((0..units).map(|unit| unit..unit + 1).collect::<Vec<_>>(), 0..units);
@@ -170,8 +170,8 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         Ok((times.collect(), passed))
     }
 
-    /// One micro-batch through `parts` of the model: the seconds of the forward and of the backward pass of each, and the
-    /// bytes between them.
+    /// One micro-batch through `parts` of the model: the seconds of the forward and of the backward pass of each, and
+    /// the bytes between them.
     fn round(&self, round: usize, parts: &[Range<usize>]) -> Result<(Vec<[f64; 2]>, Vec<usize>)> {
         let meet = |operation| self.collective.barrier(Key { step: round, micro_batch: 0, operation });
         let group = self.plan.sampler.group(0, 0);

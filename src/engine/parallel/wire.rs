@@ -1,9 +1,9 @@
 //! Tensors on their way to a worker of another process: from device to device, or through the host's memory.
 //!
 //! Over NCCL, only the form of a tensor goes through the host. There a call that sends waits for the one that receives,
-//! and calls between two devices for each other, so each direction between two workers has a communicator of its own, and
-//! a thread sends once the receiver has asked: as over Gloo, no worker waits for another to take what it has computed,
-//! unless there is much of it.
+//! and calls between two devices for each other, so each direction between two workers has a communicator of its own,
+//! and a thread sends once the receiver has asked: as over Gloo, no worker waits for another to take what it has
+//! computed, unless there is much of it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};

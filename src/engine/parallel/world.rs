@@ -1,9 +1,9 @@
 //! The topology of an experiment: the replicas, and the processes and devices that host them.
 //!
 //! The world size belongs to the experiment, the devices to the machine: the same world on other devices has the same
-//! samples, steps and numbers. That holds for stages, too: with `stages` above 1 a replica's model is cut into that many
-//! parts, and each part is a worker. Worker `stage * size + replica` is numbered so that the replicas of one stage, which
-//! exchange gradients, are neighbours.
+//! samples, steps and numbers. That holds for stages, too: with `stages` above 1 a replica's model is cut into that
+//! many parts, and each part is a worker. Worker `stage * size + replica` is numbered so that the replicas of one
+//! stage, which exchange gradients, are neighbours.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ impl World {
         Self::staged([size, 1], rank, processes, devices)
     }
 
-    /// As [`World::across`], with the model of each of `size` replicas cut into `stages`. There are no more devices than
-    /// workers.
+    /// As [`World::across`], with the model of each of `size` replicas cut into `stages`. There are no more devices
+    /// than workers.
     pub fn staged([size, stages]: [usize; 2], rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
         let (all, workers): (usize, usize) = (processes.iter().sum(), size * stages);
         let first_on = |slot: usize| (slot * workers).div_ceil(all);

@@ -5,8 +5,8 @@
 
 use crate::pieces::ParallelFor;
 
-/// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache. Twice as many take
-/// 2 % less time and round more.
+/// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache. Twice as many
+/// take 2 % less time and round more.
 const DEPTH: usize = 192;
 /// Values of a cache line.
 const LINE: usize = 16;

@@ -1,7 +1,8 @@
-//! Convolutions by the definition on the CPU: f32 loops over NHWC images, for kernels, strides and paddings of any size.
+//! Convolutions by the definition on the CPU: f32 loops over NHWC images, for kernels, strides and paddings of any
+//! size.
 //!
-//! Read `tile.rs` for the inner loop of all products, `gather.rs` and `weight_gradient.rs` for its tables, `geometry.rs`
-//! for the rule that makes results independent of threads.
+//! Read `tile.rs` for the inner loop of all products, `gather.rs` and `weight_gradient.rs` for its tables,
+//! `geometry.rs` for the rule that makes results independent of threads.
 
 mod copy;
 mod gather;

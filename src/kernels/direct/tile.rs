@@ -1,9 +1,9 @@
 //! The inner loop of all direct convolutions: a few gathered rows times a panel of lanes.
 //!
 //! `out[row.to + lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor
-//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into an image, whose sum is the address.
-//! It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. A sum is one chain of fused
-//! multiply-adds in the order of the steps on every instruction set, whatever the number of rows of a block.
+//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into an image, whose sum is the
+//! address. It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. A sum is one chain
+//! of fused multiply-adds in the order of the steps on every instruction set, whatever the number of rows of a block.
 
 use crate::vector::{LANES, Routine, Set, Vector, add_products, prefetch};
 

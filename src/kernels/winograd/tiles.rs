@@ -194,7 +194,8 @@ impl<const N: usize> Square<N> {
         square
     }
 
-    /// Applies the epilogue to sixteen channels from `channel` on; `first` is the address of the first pixel's channel 0.
+    /// Applies the epilogue to sixteen channels from `channel` on; `first` is the address of the first pixel's channel
+    /// 0.
     ///
     /// # Safety
     ///

@@ -4,8 +4,8 @@
 //! job of fixed membership the session lasts as long as the job: every wait ends with an answer or with the verdict. In
 //! an elastic one the thread reconnects after a loss and reports what this process holds and computes, so that the
 //! service may be a restarted one. No member of an elastic run updates its state without a **lease**: an answer of the
-//! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since, nor can
-//! another one have been elected (see [`election`](super::election)).
+//! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since, nor
+//! can another one have been elected (see [`election`](super::election)).
 
 use std::fmt;
 use std::sync::{Arc, mpsc as blocking};

@@ -1,10 +1,10 @@
 //! The rendezvous: a small gRPC service where the processes of a job meet and agree on which of them are lost.
 //!
-//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job, through mutual TLS
-//! by the job's secret (`tls`). A session carries introductions, a key-value store (in which the collective
-//! engine publishes its addresses), heartbeats and the **verdict**: when a process dies, stops or fails, the service
-//! alone decides which one it was and sends the same line to all. An engine cannot decide that: the first survivor that
-//! gives up closes its connections, and the next one then blames that survivor.
+//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job, through mutual
+//! TLS by the job's secret (`tls`). A session carries introductions, a key-value store (in which the collective engine
+//! publishes its addresses), heartbeats and the **verdict**: when a process dies, stops or fails, the service alone
+//! decides which one it was and sends the same line to all. An engine cannot decide that: the first survivor that gives
+//! up closes its connections, and the next one then blames that survivor.
 //!
 //! Reading order: the rest of Kiln calls [`Client`]. [`roster`] is the policy, a pure state machine: it assigns
 //! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
@@ -14,9 +14,9 @@
 //! `connection` is one session, `reconnector` renews it, `member_state` holds what the member knows, and `shared_state`
 //! lets threads wait for it.
 //!
-//! Protected: no process without the secret can join, read or send messages for a member or the service, or end the job;
-//! any other answer at the address only leads to a retry. Not protected: an attacker who can drop packets or take the
-//! address can keep processes apart until their time limits; and the data of the collective engine is neither
+//! Protected: no process without the secret can join, read or send messages for a member or the service, or end the
+//! job; any other answer at the address only leads to a retry. Not protected: an attacker who can drop packets or take
+//! the address can keep processes apart until their time limits; and the data of the collective engine is neither
 //! authenticated nor encrypted.
 //!
 //! This room knows nothing of training (an activity is a text and a counter), and does not end the process.

@@ -70,7 +70,8 @@ fn filled(length: usize) -> usize {
     length.next_multiple_of(ARENA_ALIGNMENT)
 }
 
-/// Copies `parts` to `whole` from `start` on, one after the other, each filled up with zeros to its length in `lengths`.
+/// Copies `parts` to `whole` from `start` on, one after the other, each filled up with zeros to its length in
+/// `lengths`.
 #[cube(launch)]
 fn gather(parts: &Sequence<Tensor<f32>>, whole: &mut Tensor<f32>, start: usize, #[comptime] lengths: Vec<usize>) {
     let place = ABSOLUTE_POS;

@@ -1,9 +1,9 @@
 //! Kernels of batch-norm on CubeCL. Activations are rows of channels, the layout of Burn's convolutions; all arithmetic
 //! is in f32.
 //!
-//! Sums over the rows come in two steps, in an order that only the shape decides: cubes add up pieces of rows, `depth` rows
-//! per unit, and one cube per group of channels adds up the pieces. A unit has a place among its cube's columns (x,
-//! channels) and lanes (y, rows).
+//! Sums over the rows come in two steps, in an order that only the shape decides: cubes add up pieces of rows, `depth`
+//! rows per unit, and one cube per group of channels adds up the pieces. A unit has a place among its cube's columns
+//! (x, channels) and lanes (y, rows).
 
 use cubecl::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The three products of a convolution, each by one kernel for its size and type.
 //!
-//! Burn tunes: for every size it compiles eight kernels, and those that they call, and keeps the fastest. Compiling takes
-//! a second for most of them, which adds up to many minutes before the first step of ResNet-18. Here matrix units
+//! Burn tunes: for every size it compiles eight kernels, and those that they call, and keeps the fastest. Compiling
+//! takes a second for most of them, which adds up to many minutes before the first step of ResNet-18. Here matrix units
 //! compute where the device has them, by the kernel that was the fastest or close to it for most layers, and Burn's
 //! direct convolution elsewhere. Matrix units add up in f32 and take f32 rounded to TF32, unless the environment has
 //! `NVIDIA_TF32_OVERRIDE=0`, which LibTorch obeys too.

@@ -49,8 +49,8 @@ struct File<'a, Findings> {
 }
 
 impl RangeTest {
-    /// Writes `find-lr.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings. In JSON, losses that are
-    /// not finite are null.
+    /// Writes `find-lr.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings. In JSON, losses that
+    /// are not finite are null.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let notes = self.verdict.as_ref().err().map(|none| format!("no suggestion: {none}")).into_iter().collect();
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };

@@ -1,5 +1,5 @@
-//! Trials of batch sizes, and the next size to try: doubles it while it fits, then bisects. The search ends once the two
-//! largest sizes are slower than a smaller one.
+//! Trials of batch sizes, and the next size to try: doubles it while it fits, then bisects. The search ends once the
+//! two largest sizes are slower than a smaller one.
 //!
 //! A size that does not fit by extrapolation of the last two is never tried: running out of memory can kill a process,
 //! even another one. No size is tried twice, so a search terminates.

@@ -1,5 +1,5 @@
-//! `train predict`: classifies images with a trained model. A file that cannot be read does not keep the others from being
-//! answered.
+//! `train predict`: classifies images with a trained model. A file that cannot be read does not keep the others from
+//! being answered.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -56,8 +56,8 @@ struct Guess {
 }
 
 /// Prints the most probable classes of every image by the model in `path`; of a run, its checkpoint `which`. What is
-/// `given` about images and classes counts more than what the file says. Returns 1 if an image could not be read, each of
-/// which is a line of standard error.
+/// `given` about images and classes counts more than what the file says. Returns 1 if an image could not be read, each
+/// of which is a line of standard error.
 pub fn predict(
     path: &Path,
     which: Option<Which>,

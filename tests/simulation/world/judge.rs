@@ -163,8 +163,8 @@ impl World {
         assert_eq!(ours, newest, "the newest state is in the generation: {view:?}");
     }
 
-    /// One number belongs to one placement, unless all who knew of another one are gone, or silent for so long that they
-    /// have no lease.
+    /// One number belongs to one placement, unless all who knew of another one are gone, or silent for so long that
+    /// they have no lease.
     fn judge_placement(&mut self, placement: &Placement) {
         let generation = placement.generation;
         let Some(known) = self.judge.placements.insert(generation, placement.clone()) else { return };

@@ -56,8 +56,8 @@ impl World {
         self.judge.paused.is_some_and(|until| until + LOST + time > self.now)
     }
 
-    /// What changes is announced at once, no generation goes on without one of its members, and a member of the last one
-    /// that does not get ready does not keep the others for long.
+    /// What changes is announced at once, no generation goes on without one of its members, and a member of the last
+    /// one that does not get ready does not keep the others for long.
     pub(super) fn judge_waiting(&self, at: usize) {
         let Some(roster) = self.services[at].roster.as_ref().filter(|it| it.ended.is_none()) else { return };
         let announced = match &self.services[at].latest {

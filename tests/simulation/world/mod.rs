@@ -1,10 +1,10 @@
 //! A whole elastic run in virtual time: one queue of events, one source of chance, the real policy and the real state
 //! of members in the middle.
 //!
-//! `network` carries messages, `service` is a process that holds the roster, `election` elects one of several, `session` and
-//! `member` are the two threads of a process of the run (`training`, `ending` and `ahead` parts of the second), `engine`
-//! is the model of its collectives, `disk` its directory, `faults` what goes wrong, `judge` knows what must hold at every
-//! event, and `limits` how long what may take.
+//! `network` carries messages, `service` is a process that holds the roster, `election` elects one of several,
+//! `session` and `member` are the two threads of a process of the run (`training`, `ending` and `ahead` parts of the
+//! second), `engine` is the model of its collectives, `disk` its directory, `faults` what goes wrong, `judge` knows
+//! what must hold at every event, and `limits` how long what may take.
 
 mod ahead;
 mod disk;

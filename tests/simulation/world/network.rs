@@ -1,6 +1,6 @@
-//! The network between members and the service. A connection keeps the order of its messages, as TCP does: a packet that
-//! is lost is late, and one that would come twice comes once. Between connections there is no order, an old one may still
-//! deliver when its successor does, and an introduction comes twice if its answer is lost.
+//! The network between members and the service. A connection keeps the order of its messages, as TCP does: a packet
+//! that is lost is late, and one that would come twice comes once. Between connections there is no order, an old one
+//! may still deliver when its successor does, and an introduction comes twice if its answer is lost.
 
 use super::{Event, World};
 use crate::rendezvous::membership::{ProcessInfo, SessionId};

@@ -1,13 +1,13 @@
-//! NCCL, NVIDIA's engine for collectives between GPUs, for the tensors of a run of several processes, or of one with several
-//! devices: gradients, batch-norm's statistics, the averaged model, and what stages hand on to other processes.
+//! NCCL, NVIDIA's engine for collectives between GPUs, for the tensors of a run of several processes, or of one with
+//! several devices: gradients, batch-norm's statistics, the averaged model, and what stages hand on to other processes.
 //!
-//! Each device is one rank; the replicas of a device are added up before. Losses and checkpoints do not go over NCCL. NCCL
-//! matches calls by their order, and calls of two communicators may wait for each other on a device. So all collectives of
-//! a stage share one communicator and come one after the other, in the order in which the replicas compute, which is the
-//! same on all of them; only tensors between stages have others (`parallel/wire.rs`). Communicators do not block: every
-//! call is watched until its limit, and then aborted, so that a lost process is a symptom here as with Gloo, and the
-//! rendezvous decides which one it was. The identifier that joins the ranks travels through the rendezvous; the connections
-//! themselves are neither authenticated nor encrypted.
+//! Each device is one rank; the replicas of a device are added up before. Losses and checkpoints do not go over NCCL.
+//! NCCL matches calls by their order, and calls of two communicators may wait for each other on a device. So all
+//! collectives of a stage share one communicator and come one after the other, in the order in which the replicas
+//! compute, which is the same on all of them; only tensors between stages have others (`parallel/wire.rs`).
+//! Communicators do not block: every call is watched until its limit, and then aborted, so that a lost process is a
+//! symptom here as with Gloo, and the rendezvous decides which one it was. The identifier that joins the ranks travels
+//! through the rendezvous; the connections themselves are neither authenticated nor encrypted.
 
 mod alone;
 mod library;
@@ -71,9 +71,9 @@ impl fmt::Debug for Nccl {
 }
 
 impl Nccl {
-    /// Joins the ranks from `first` of `size`, one for each of this process's `devices`, with those of the other processes,
-    /// which must call this at about the same time. Tensors are on these CUDA devices, or with `None` in the host's
-    /// memory. `name` tells the communicators of a store apart; setting `is_closed` ends every wait.
+    /// Joins the ranks from `first` of `size`, one for each of this process's `devices`, with those of the other
+    /// processes, which must call this at about the same time. Tensors are on these CUDA devices, or with `None` in the
+    /// host's memory. `name` tells the communicators of a store apart; setting `is_closed` ends every wait.
     ///
     /// # Errors
     /// Those of NCCL, of CUDA's driver and of the store, and the end of `limit`.

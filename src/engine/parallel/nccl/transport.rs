@@ -82,8 +82,8 @@ impl Transport {
         self.nccl.is_some() && self.is_alone
     }
 
-    /// Connects the devices of `world`, which has one process; `None` if they meet in memory. Sums have the bits of those in
-    /// memory.
+    /// Connects the devices of `world`, which has one process; `None` if they meet in memory. Sums have the bits of
+    /// those in memory.
     ///
     /// # Errors
     /// [`Error::PeerLost`] with an error of NCCL, or the end of `limit`.
