@@ -28,6 +28,8 @@ mod mesh;
 mod mixing;
 #[cfg(feature = "gloo")]
 mod nccl;
+#[cfg(feature = "flex")]
+mod networks;
 mod ops;
 mod optim;
 mod overlap;

@@ -89,7 +89,7 @@ fn what_one_command_reads_every_command_reads() {
 }
 
 #[test]
-fn weights_that_are_no_whole_resnet_18_or_34_are_called_what_they_are() {
+fn weights_that_are_no_whole_resnet_are_called_what_they_are() {
     let (place, tensors) = trained();
     let mut parameters = tensors.clone();
     parameters.retain(|name, _| !name.contains("running_") && !name.contains("num_batches"));
@@ -102,13 +102,14 @@ fn weights_that_are_no_whole_resnet_18_or_34_are_called_what_they_are() {
     deep.insert("layer1.0.conv1.weight".into(), floats(&[64, 64, 1, 1]));
     std::fs::write(place.path("deep.pth"), to_pth(&deep, None).unwrap()).unwrap();
     let statistics = ["'parameters.pth'", "lacks the running statistics", "save model.state_dict()"];
-    let bottlenecks = ["'deep.pth' holds a ResNet-50,", "give weights of a ResNet-18 or 34"];
+    let bottlenecks = ["'deep.pth' holds a ResNet of 50 layers with other bottlenecks", "give weights of a ResNet-50,"];
     for (name, parts) in [("parameters.pth", &statistics[..]), ("deep.pth", &bottlenecks)] {
         refused(&predicted(&place, name), 1, parts);
         refused(&evaluated(&place, name), 1, parts);
         refused(&exported(&place, name, "its.safetensors"), 1, parts);
     }
-    refused(&pretrained(&place, "deep.pth"), 1, &bottlenecks);
+    let other = ["'deep.pth' holds a ResNet-50 where the model is a ResNet-18; set --depth 50"];
+    refused(&pretrained(&place, "deep.pth"), 1, &other);
     let plan = succeeded(&pretrained(&place, "parameters.pth"));
     assert!(plan.contains("missing, so initialised: 'bn1.running_mean'"), "{plan}");
     // Objects beside the tensors are skipped; what is wanted as tensors is named, and nothing is run.
@@ -126,6 +127,8 @@ fn a_name_or_an_address_in_place_of_a_file_is_answered_with_what_was_meant() {
     let meant = "for torchvision's weights use --pretrained torchvision";
     refused(&pretrained(&place, "resnet18"), 1, &["--pretrained 'resnet18' does not exist", meant]);
     refused(&pretrained(&place, "resnet34"), 1, &[&format!("{meant} --depth 34")]);
+    refused(&pretrained(&place, "resnet101"), 1, &[&format!("{meant} --depth 101")]);
+    refused(&pretrained(&place, "resnext50_32x4d"), 1, &[&format!("{meant} --arch resnext50_32x4d")]);
     refused(&pretrained(&place, "IMAGENET1K_V1"), 1, &[meant]);
     refused(&pretrained(&place, "mine.pth"), 1, &["'mine.pth' does not exist", "or 'torchvision'"]);
 }
@@ -169,12 +172,20 @@ fn a_head_for_as_many_other_classes_is_taken_with_a_note() {
 #[test]
 fn an_export_says_the_lines_of_python_that_load_it() {
     let place = Workplace::new();
-    for (name, more) in [("cifar", ["--stem=cifar", "--depth=18"]), ("imagenet", ["--stem=imagenet", "--depth=34"])] {
+    let networks: [(&str, &str, &[&str], &str); 4] = [
+        ("cifar", "cifar", &["--depth=18"], "resnet18(num"),
+        ("imagenet", "imagenet", &["--depth=34"], "resnet34(num"),
+        ("groups", "imagenet", &["--depth=50", "--groups=32", "--width-per-group=4"], "resnext50_32x4d(num"),
+        ("own", "imagenet", &["--depth=50", "--groups=2"], "resnet50(groups=2, width_per_group=64, num"),
+    ];
+    for (name, stem, more, call) in networks {
+        let stem = format!("--stem={stem}");
         let tiny = ["--width=64", "--image-size=8", "data.train_size=8", "data.val_size=8", "--batch-size=2"];
-        place.train(name, &[&tiny[..], &more, &["--max-steps=1"]].concat());
+        place.train(name, &[&tiny[..], more, &[&stem, "--max-steps=1"]].concat());
         let said = succeeded(&exported(&place, name, &format!("{name}.pth")));
         let lines: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("torchvision ")).collect();
         assert_eq!(lines.len(), if name == "cifar" { 3 } else { 1 }, "{said}");
+        assert!(lines[0].contains(&format!("torchvision.models.{call}")), "{said}");
         let code = lines.iter().map(|line| &line[12..]).collect::<Vec<_>>().join("\n");
         std::fs::write(place.path("lines.py"), code).unwrap();
         let [lines, weights] = [place.path("lines.py"), place.path(&format!("{name}.pth"))];

@@ -59,5 +59,7 @@ fn logits_of_torchvision<B: HostBackend>(name: &str) {
 
 on_every_backend! {
     weights_mean_the_same_to_torchvision_in_both_directions => || logits_of_torchvision::<TestBackend>("resnet18");
+    weights_of_bottlenecks_mean_the_same_to_torchvision => || logits_of_torchvision::<TestBackend>("resnet50");
+    weights_of_groups_mean_the_same_to_torchvision => || logits_of_torchvision::<TestBackend>("narrow_resnext50");
     weights_of_a_deeper_network_mean_the_same_to_torchvision => || logits_of_torchvision::<TestBackend>("resnet34");
 }

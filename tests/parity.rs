@@ -19,6 +19,8 @@ on_every_backend! {
     #[cfg(feature = "gloo")]
     processes_host_one_experiment_with_the_imagenet_stem
         => || reference::processes::are_one_experiment::<TestBackend>(Stem::Imagenet);
+    bottlenecks_learn_as_in_torch => || reference::bottleneck::follow::<TestBackend>(1, 64);
+    bottlenecks_with_groups_learn_as_in_torch => || reference::bottleneck::follow::<TestBackend>(4, 16);
     weights_keep_every_bit_under_the_names_of_torchvision => || reference::weights_round_trip::<TestBackend>();
 }
 

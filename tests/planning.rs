@@ -150,6 +150,23 @@ fn every_cut_is_listed_once() {
     assert_eq!([cuts(10, 5).len(), cuts(18, 9).len()], [126, 24_310]);
 }
 
+/// ResNet-152 has 52 units, and 115 million cuts into eight stages.
+#[test]
+fn a_model_of_many_units_is_cut_well_without_comparing_all_cuts() {
+    let experiment = Experiment { batch_size: 1, micro_batches: 8, replicas: Some(1), uses_all: true };
+    let planning = Planning::new(&even(52, &[1.0; 8], 0.0), experiment).unwrap();
+    let longest = planning.choice().layout.cut.iter().map(Range::len).max();
+    assert_eq!((longest, planning.choice().layout.cut.len()), (Some(7), 8));
+    assert!(planning.compared < 10_000, "{}", planning.compared);
+    // A drawn model whose cuts can all be compared: they are better by a few percent at most.
+    let measured = drawn(3, 40, 5);
+    let found = Planning::new(&measured, Experiment { micro_batches: 4, uses_all: true, ..experiment }).unwrap();
+    let layout = |cut| Layout { replicas: 1, micro_batches: 4, cut };
+    let all = cuts(40, 5).into_iter().map(|cut| measured.forecast(layout(cut), 1).step_seconds);
+    let best = all.fold(f64::INFINITY, f64::min);
+    assert!(found.choice().step_seconds <= 1.05 * best, "{} against {best}", found.choice().step_seconds);
+}
+
 #[test]
 fn the_choice_is_the_best_of_all_placements() {
     for seed in 0..20 {

@@ -36,14 +36,19 @@ pub fn plan_of(setup: &Setup, ids: Range<usize>) -> Experiment {
 
 /// Trains from the weights of seed 0, with the CIFAR stem.
 pub fn train<B: HostBackend>(experiment: Experiment) -> Recorded {
-    train_with::<B>(Stem::Cifar, experiment)
+    train_with::<B>(&narrow(Stem::Cifar), experiment)
 }
 
-fn train_with<B: HostBackend>(stem: Stem, experiment: Experiment) -> Recorded {
-    let config = ModelConfig { stem, width: 4, ..ModelConfig::default() };
+/// The network of four channels.
+pub fn narrow(stem: Stem) -> ModelConfig {
+    ModelConfig { stem, width: 4, ..ModelConfig::default() }
+}
+
+/// Trains a network from the weights of seed 0.
+pub fn train_with<B: HostBackend>(config: &ModelConfig, experiment: Experiment) -> Recorded {
     let device = B::open(0).unwrap();
-    let model = initialize(ResNet::<Autodiff<B>>::new(&config, CLASSES, 0.0, &device), 0).unwrap();
-    run::<B>(experiment, &config, CLASSES, &state_dict(&model))
+    let model = initialize(ResNet::<Autodiff<B>>::new(config, CLASSES, 0.0, &device), 0).unwrap();
+    run::<B>(experiment, config, CLASSES, &state_dict(&model))
 }
 
 /// The gradient of the last step: what momentum holds when it forgets all else, and the rate is zero.
@@ -51,7 +56,7 @@ pub fn last_gradient<B: HostBackend>(stem: Stem, setup: &Setup, ids: Range<usize
     let mut setup = setup.clone();
     setup.optim.momentum = 1e-30;
     (setup.schedule.base, setup.schedule.peak) = (0.0, 0.0);
-    let mut gradient = train_with::<B>(stem, plan_of(&setup, ids)).states.pop().unwrap().optimizer;
+    let mut gradient = train_with::<B>(&narrow(stem), plan_of(&setup, ids)).states.pop().unwrap().optimizer;
     gradient.remove("step").expect("the optimizer counts its steps");
     gradient
 }

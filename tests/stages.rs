@@ -2,17 +2,18 @@
 
 use kiln_engine::parallel::{HostBackend, World};
 use kiln_engine::state::{StateDict, sha256};
+use kiln_training::{ModelConfig, Stem};
 
 #[cfg(feature = "gloo")]
 use crate::command::succeeded;
 use crate::command::{Workplace, errors};
 use crate::reference::run::Recorded;
-use crate::small::{distance, plan_of, setup, train};
+use crate::small::{distance, narrow, plan_of, setup, train_with};
 
 /// Two steps of three micro-batches, the last one uneven.
 const IMAGES: usize = 43;
 
-fn recorded<B: HostBackend>([replicas, stages, devices]: [usize; 3]) -> Recorded {
+fn recorded<B: HostBackend>(model: &ModelConfig, [replicas, stages, devices]: [usize; 3]) -> Recorded {
     let mut setup = setup(replicas, 8 / replicas, 0.05);
     setup.accumulation_steps = 3;
     setup.optim.ema_decay = 0.9;
@@ -21,7 +22,7 @@ fn recorded<B: HostBackend>([replicas, stages, devices]: [usize; 3]) -> Recorded
     // LibTorch adds up in another order on another number of threads.
     experiment.plan.threads = 1;
     experiment.plan.world = World::staged([replicas, stages], 0, vec![devices], (0..devices).collect());
-    train::<B>(experiment)
+    train_with::<B>(model, experiment)
 }
 
 /// Everything that the steps change: weights, running statistics, momentum, average.
@@ -43,11 +44,21 @@ fn reports(recorded: &Recorded) -> Vec<f64> {
 
 /// On a processor; a GPU's backend fuses operations where they meet, so there the stages agree to rounding.
 pub fn change_no_bit<B: HostBackend>() {
-    for replicas in [1, 2] {
-        let whole = recorded::<B>([replicas, 1, 1]);
+    change_no_bit_of::<B>(&narrow(Stem::Cifar), &[1, 2]);
+}
+
+/// Bottlenecks with groups, cut among them.
+fn change_no_bit_of_bottlenecks<B: HostBackend>() {
+    let model = ModelConfig { depth: 50, groups: 4, width_per_group: 16, ..narrow(Stem::Cifar) };
+    change_no_bit_of::<B>(&model, &[2]);
+}
+
+fn change_no_bit_of<B: HostBackend>(model: &ModelConfig, replicas: &[usize]) {
+    for replicas in replicas.iter().copied() {
+        let whole = recorded::<B>(model, [replicas, 1, 1]);
         let (numbers, whole) = (reports(&whole), outcome(whole));
         for [stages, devices] in [[2, 2], [3, 1], [10, 3]] {
-            let placed = recorded::<B>([replicas, stages, devices]);
+            let placed = recorded::<B>(model, [replicas, stages, devices]);
             let what = format!("{replicas} replicas in {stages} stages");
             if B::is_processor() {
                 assert_eq!(reports(&placed), numbers, "{what}");
@@ -62,6 +73,7 @@ pub fn change_no_bit<B: HostBackend>() {
 
 on_every_backend! {
     the_stages_of_a_model_change_no_bit => || change_no_bit::<TestBackend>();
+    the_stages_of_bottlenecks_change_no_bit => || change_no_bit_of_bottlenecks::<TestBackend>();
 }
 
 /// Two epochs of a small training, whatever hosts it.

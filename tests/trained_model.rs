@@ -316,3 +316,30 @@ fn files_of_very_many_classes_hold_what_occurs() {
         assert!(length(name) < 2 << 20, "{name} has {} bytes", length(name));
     }
 }
+
+/// A ResNeXt of a few channels: trained, resumed, measured, asked, handed on, and begun anew from its weights.
+#[test]
+fn a_network_of_bottlenecks_goes_through_every_command() {
+    let place = Workplace::new();
+    let network = ["--depth=50", "--width=4", "--groups=4", "--width-per-group=16", "--threads=1", "--epochs=2"];
+    let said = place.train("whole", &network);
+    assert!(said.contains("model       ResNeXt-50 4x16d, ImageNet stem, width 4, 10 outputs"), "{said}");
+    place.train("run", &[&network[..], &["--max-steps=3"]].concat());
+    place.train("run", &["--max-steps=0", "--resume"]);
+    place.run("run").equals(&place.run("whole"), 2);
+    let bare = |arguments: &[&str]| succeeded(&place.bare(arguments).output().unwrap());
+    bare(&["export", "--checkpoint=run", "--to=pth", "--output=its.pth"]);
+    bare(&["export", "--checkpoint=run", "--to=onnx", "--output=its.onnx"]);
+    for weights in ["run", "its.pth"] {
+        let weights = format!("--checkpoint={weights}");
+        bare(&["evaluate", &weights, "data=synthetic", "data.val_size=16", "--output-dir=measured"]);
+    }
+    let next = place.train("next", &["--pretrained=its.pth", "--max-steps=1", "--dry-run"]);
+    assert!(next.contains("--depth 50 --groups 4 --width-per-group 16") && next.contains("ResNeXt-50 4x16d"), "{next}");
+    let other = place.small("other", &["--pretrained=its.pth", "--groups=1", "--dry-run"]).output().unwrap();
+    let line = "holds a ResNeXt-50 4x16d where the model is a";
+    assert!(errors(&other).iter().any(|it| it.contains(line) && it.contains("set --depth 50 --groups 4")), "{other:?}");
+    let small = ["data=synthetic", "data.train_size=32", "--batch-size=4", "--gpu-ids=0,1", "--backend=flex"];
+    let plan = bare(&[&["plan", "--"], &network[..4], &small].concat());
+    assert!(plan.contains("choice      "), "{plan}");
+}

@@ -108,6 +108,8 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("stem", "model.stem"),
             Flag::value("depth", "model.depth", "N"),
             Flag::value("width", "model.width", "N"),
+            Flag::value("groups", "model.groups", "N"),
+            Flag::value("width-per-group", "model.width_per_group", "N"),
             Flag::choice("conv", "model.conv"),
         ],
     },

@@ -18,7 +18,7 @@ pub(crate) enum Range {
     UpTo(f64),
     /// From the first to the second, both excluded.
     Between(f64, f64),
-    Either(f64, f64),
+    OneOf(&'static [f64]),
 }
 
 impl Range {
@@ -31,7 +31,7 @@ impl Range {
             Self::Within(least, most) => (least..=most).contains(&value),
             Self::UpTo(most) => value > 0.0 && value <= most,
             Self::Between(low, high) => value > low && value < high,
-            Self::Either(one, other) => value == one || value == other,
+            Self::OneOf(numbers) => numbers.contains(&value),
         };
         inside && value.is_finite()
     }
@@ -46,7 +46,10 @@ impl fmt::Display for Range {
             Self::Within(least, most) => write!(f, "at least {least} and at most {most}"),
             Self::UpTo(most) => write!(f, "above 0 and at most {most}"),
             Self::Between(low, high) => write!(f, "above {low} and below {high}"),
-            Self::Either(one, other) => write!(f, "{one} or {other}"),
+            Self::OneOf(numbers) => {
+                let numbers: Vec<_> = numbers.iter().map(f64::to_string).collect();
+                write!(f, "one of {}", numbers.join(", "))
+            }
         }
     }
 }
@@ -87,8 +90,10 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("data.image_size", Range::Within(1.0, 1024.0)),
     ("data.train_size", Range::Within(1.0, MILLION)),
     ("data.val_size", Range::Within(1.0, MILLION)),
-    ("model.depth", Range::Either(18.0, 34.0)),
+    ("model.depth", Range::OneOf(&[18.0, 34.0, 50.0, 101.0, 152.0])),
     ("model.width", Range::Within(1.0, 4096.0)),
+    ("model.groups", Range::Within(1.0, 1024.0)),
+    ("model.width_per_group", Range::Within(1.0, 1024.0)),
     ("model.num_classes", Range::Within(0.0, MILLION)),
     // Each replica is a thread of this process.
     ("parallel.world_size", Range::Within(1.0, 1024.0)),

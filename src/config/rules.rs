@@ -11,6 +11,7 @@ use kiln_engine::parallel::{DistBackend, StrategyKind};
 use kiln_membership::Elastic;
 use kiln_objects::is_url;
 use kiln_system::shown;
+use kiln_training::{Architecture, Bottleneck};
 use toml::{Table, Value};
 
 use super::alias::BATCHES;
@@ -30,6 +31,7 @@ pub(crate) fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec
     rules.optimizer();
     rules.schedule();
     rules.data();
+    rules.model();
     rules.copy();
     rules.lines
 }
@@ -333,6 +335,24 @@ impl Rules<'_> {
 
         let broken = || "num classes must be 0 (one per class of the data) or at least 2, got '1'".into();
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
+    }
+
+    fn model(&mut self) {
+        let model = &self.merged.config.model;
+        let plain = Architecture::of_depth(model.depth, Bottleneck::PLAIN);
+        let has_bottlenecks = plain.is_none_or(|plain| plain.bottleneck.is_some());
+        let key = if model.groups == 1 { "model.width_per_group" } else { "model.groups" };
+        let is_plain = model.groups == 1 && model.width_per_group == 64;
+        let broken =
+            || format!("{} needs the bottlenecks of a deeper network, got depth '{}'", flag::noun(key), model.depth);
+        let remedy = "use --depth 50, 101 or 152, or remove --groups and --width-per-group";
+        self.require(is_plain || has_bottlenecks, &[key, "model.depth"], broken, remedy);
+
+        let product = model.width.saturating_mul(model.width_per_group);
+        let broken = || format!("width x width per group must be a multiple of 64, got '{product}'");
+        let holds = !has_bottlenecks || product.is_multiple_of(64);
+        let remedy = "use another --width or --width-per-group";
+        self.require(holds, &["model.width_per_group", "model.width"], broken, remedy);
     }
 
     /// The suffix of `checkpoint.path` selects the format.

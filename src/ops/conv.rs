@@ -2,7 +2,8 @@
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
 //! pass. Here they are separate functions that a backend may override (see `flex` and `torch`); the default bodies
-//! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
+//! are Burn's own. Bias and dilation are not supported: Kiln's networks have none.
+//! For groups see `grouped.rs`.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -21,6 +22,7 @@ use kiln_kernels::Trim;
 use super::batch_norm::BatchNormOps;
 use super::epilogue::Epilogue;
 use super::gradient::register;
+use super::grouped;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
@@ -48,13 +50,16 @@ pub struct ParameterListener {
 
 /// The products of a convolution that a backend may compute faster.
 ///
-/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of
-/// the output) `[batch, outputs, out_height, out_width]`.
+/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs / groups, kernel_height, kernel_width]`,
+/// `gradient` (of the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + BatchNormOps {
     /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then sums
     /// in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours round
     /// differently with each instruction set, and its products of matrices may; elsewhere they are slower.
     const CHANNELS_INNERMOST: bool = false;
+
+    /// Whether the three products take several groups; else they are called with one group only.
+    const HAS_GROUPS: bool = false;
 
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
     /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
@@ -110,7 +115,7 @@ pub trait ConvOps: HostOps + BatchNormOps {
         _listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
-        Self::conv_forward(x, weight, sliding)
+        grouped::forward::<Self>(x, weight, sliding)
     }
 
     /// The convolution with a prepared kernel, then [`BatchNormOps::bn_normalize`]: the same bits as one after the other.
@@ -172,7 +177,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         let gradient = grads.consume::<B>(&ops.node);
         let Saved { x, weight, sliding, trim, listener } = ops.state;
         if let Some(node) = weight_node {
-            let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
+            let found = grouped::weight_gradient::<B>(x.clone(), weight.clone(), gradient.clone(), sliding);
             let mut found = trim.iter().fold(found, B::conv_untrimmed);
             if let Some(ParameterListener { listener, parameter }) = listener {
                 if found.dtype() == DType::F32 {
@@ -185,7 +190,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         }
         // The first layer's input is data and needs no gradient.
         if let Some(node) = x_node {
-            let found = B::conv_input_gradient(x, weight, gradient, sliding);
+            let found = grouped::input_gradient::<B>(x, weight, gradient, sliding);
             let mut found = <Autodiff<B> as AutodiffBackend>::from_inner(found);
             found.node = node;
             register::<B>(grads, found);
@@ -210,7 +215,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         let image = x.primitive.clone();
         let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
         let kernel = B::conv_weight(kernel, &image, sliding);
-        let output = B::conv_forward(image.clone(), kernel.clone(), sliding);
+        let output = grouped::forward::<B>(image.clone(), kernel.clone(), sliding);
         let output = match prepared {
             OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listener }, output),
             OpsKind::UnTracked(step) => step.finish(output),
@@ -227,7 +232,7 @@ pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, innermost: bool) -> Tensor<B, 
     tensor(B::arranged(primitive(images), innermost))
 }
 
-/// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:
+/// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs / groups, kernel, kernel]`:
 /// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down. The
 /// backward pass calls the listener with the gradient of the weight.
 pub fn conv2d<B: ConvOps>(

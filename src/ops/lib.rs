@@ -19,6 +19,7 @@ mod exchange;
 mod flex;
 mod gradient;
 mod gradient_watch;
+mod grouped;
 mod host;
 pub mod images;
 mod pool;

@@ -1,4 +1,4 @@
-//! Stride, padding and algorithm of a convolution.
+//! Stride, padding, groups and algorithm of a convolution.
 
 #[cfg(any(feature = "flex", feature = "tch"))]
 use burn::tensor::Shape;
@@ -18,13 +18,15 @@ pub enum Algorithm {
     Direct,
 }
 
-/// Stride and padding, equal on both axes, and the algorithm.
+/// Stride and padding, equal on both axes, groups and the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sliding {
     /// Pixels from one position of the kernel to the next, at least 1.
     pub stride: usize,
     /// Zeros added on each side of the image.
     pub padding: usize,
+    /// Groups of channels, each convolved by itself, at least 1; they divide both the inputs and the outputs.
+    pub groups: usize,
     pub algorithm: Algorithm,
 }
 
@@ -35,11 +37,11 @@ impl Sliding {
         (size + 2 * self.padding - kernel) / self.stride + 1
     }
 
-    /// The plan of a convolution in the host's memory: of images `x` with kernels `weight`, by their shapes as in
-    /// [`super::ConvOps`].
+    /// The plan of a convolution of one group in the host's memory: of images `x` with kernels `weight`, by their shapes
+    /// as in [`super::ConvOps`].
     #[cfg(any(feature = "flex", feature = "tch"))]
     pub(super) fn plan(self, x: &Shape, weight: &Shape, parallel_for: ParallelFor) -> Convolution {
-        let Self { stride, padding, algorithm } = self;
+        let Self { stride, padding, algorithm, .. } = self;
         let ([batch, inputs, ..], [outputs, _, ..]): ([usize; 4], [usize; 4]) = (x.dims(), weight.dims());
         let (size, kernel) = ([x[2], x[3]], [weight[2], weight[3]]);
         let geometry = Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for };
@@ -47,6 +49,6 @@ impl Sliding {
     }
 
     pub(super) fn options(self) -> ConvOptions<2> {
-        ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1)
+        ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], self.groups)
     }
 }

@@ -6,7 +6,7 @@ use kiln_data::Progress;
 use kiln_engine::checkpoint::{self, Resume};
 use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
-use kiln_training::{Architecture, Backend, Network, ParameterCount};
+use kiln_training::{Backend, Network, ParameterCount};
 
 use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
@@ -66,9 +66,14 @@ fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
             Err(no(wanted))
         };
     }
+    let architecture = config.model.architecture();
+    let name = torchvision::file_of(&architecture.torchvision_name()).ok_or_else(|| {
+        Error::usage(format!(
+            "torchvision has no weights of a {architecture}; give a file with --pretrained, or other --groups and \
+             --width-per-group"
+        ))
+    })?;
     let bars = Bars::new(config.run.progress);
-    let is_18 = config.model.architecture() == Architecture::RESNET18;
-    let name = if is_18 { torchvision::RESNET18 } else { torchvision::RESNET34 };
     let path = torchvision::fetch(name, &torchvision::cache_directory(), &|done, total| {
         bars.show(Progress::Bytes { what: name.into(), done, total });
     });
@@ -79,10 +84,14 @@ fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
 /// The error for a file that is not there; `wanted` may be the name of a network.
 fn no(wanted: &str) -> Error {
     let name = wanted.to_lowercase();
-    let depth = if name.contains("34") { " --depth 34" } else { "" };
-    let is_network = ["resnet", "imagenet", "default", "true"].iter().any(|word| name.contains(word));
+    let depth = ["34", "50", "101", "152"].into_iter().find(|depth| name.contains(depth));
+    let flags = match torchvision::file_of(&name) {
+        Some(_) if !name.starts_with("resnet") => format!(" --arch {name}"),
+        _ => depth.map(|depth| format!(" --depth {depth}")).unwrap_or_default(),
+    };
+    let is_network = ["resnet", "resnext", "imagenet", "default", "true"].iter().any(|word| name.contains(word));
     let meant = if is_network && Path::new(wanted).extension().is_none() {
-        format!("for torchvision's weights use --pretrained {TORCHVISION}{depth}")
+        format!("for torchvision's weights use --pretrained {TORCHVISION}{flags}")
     } else {
         format!("give a .pth or .safetensors file, the directory of a run or checkpoint, or '{TORCHVISION}'")
     };

@@ -8,7 +8,7 @@ use kiln_engine::saved::tensors_and_metadata;
 use kiln_engine::state::{Metadata, StateDict};
 use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
-use kiln_training::{ModelConfig, Stem, check_blocks, recognize};
+use kiln_training::{ModelConfig, Stem, recognize};
 
 use super::resume::saved;
 use super::terminal::warn;
@@ -129,12 +129,11 @@ impl Weights {
     }
 }
 
-/// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite, or of another network.
+/// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     let weights = unchecked(path, averaged)?;
     let origin = format!("'{}'", shown(&weights.file));
     weights::check_finite(&weights.tensors, &origin)?;
-    check_blocks(&weights.tensors, &origin)?;
     Ok(weights)
 }
 

@@ -142,7 +142,7 @@ fn sample(source: Source, prepared: &Prepared) -> Option<String> {
 
 fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
-    let (depth, width, classes) = (config.model.depth, config.model.width, prepared.classes);
+    let (architecture, width, classes) = (config.model.architecture(), config.model.width, prepared.classes);
     let precision = match config.run.precision {
         PrecisionKind::F32 => "f32",
         PrecisionKind::Bf16 => "bf16 with f32 weights",
@@ -157,7 +157,7 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> St
     let millions = all as f64 / 1e6;
     let trained = if trained < all { format!(" ({trained} of them are trained)") } else { String::new() };
     format!(
-        "ResNet-{depth}, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
+        "{architecture}, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
     )
 }
 

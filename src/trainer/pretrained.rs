@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kiln_data::NormalizationKind;
 use kiln_system::{Result, shown};
-use kiln_training::{Architecture, Stem, recognize};
+use kiln_training::{ModelConfig, Stem, recognize};
 
 use super::initial::TORCHVISION;
 use super::model_file::{chosen, unchecked, usual};
@@ -36,7 +36,7 @@ pub(super) fn with_weights(mut request: Request) -> Request {
 fn described(wanted: &str) -> Result<Saved> {
     let saved = |text: String| Saved { path: wanted.into(), text, note: None, without: &[], older: "" };
     if wanted == TORCHVISION {
-        // Its depth is the configured one.
+        // Its architecture is the configured one.
         return Ok(saved(images(&usual(Stem::Imagenet)) + "[model]\nstem = \"imagenet\"\n"));
     }
     let found = unchecked(&chosen(Path::new(wanted), None)?, true)?;
@@ -47,9 +47,13 @@ fn described(wanted: &str) -> Result<Saved> {
         Stem::Imagenet => "imagenet",
     };
     let (description, _) = stated.complete(usual(model.stem));
-    let depth = [Architecture::RESNET18, Architecture::RESNET34].map(Architecture::depth).contains(&model.depth);
-    let depth = if depth { format!("depth = {}\n", model.depth) } else { String::new() };
-    Ok(saved(images(&description) + &format!("[model]\nstem = \"{stem}\"\n{depth}")))
+    let ModelConfig { depth, groups, width_per_group, .. } = model;
+    let blocks = match model.architecture() {
+        it if it.depth() != depth => String::new(),
+        it if it.bottleneck.is_none() => format!("depth = {depth}\n"),
+        _ => format!("depth = {depth}\ngroups = {groups}\nwidth_per_group = {width_per_group}\n"),
+    };
+    Ok(saved(images(&description) + &format!("[model]\nstem = \"{stem}\"\n{blocks}")))
 }
 
 fn images(description: &Description) -> String {

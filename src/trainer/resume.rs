@@ -57,12 +57,14 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The keys that older versions lack: convolutions by definition, 18 layers, images decoded as a whole, as they are
-/// stored and in their own colours, permuted as one.
+/// The keys that older versions lack: convolutions by definition, 18 layers of one group, images decoded as a whole, as
+/// they are stored and in their own colours, permuted as one.
 const OLDER: &str = r#"
 [model]
 conv = "direct"
 depth = 18
+groups = 1
+width_per_group = 64
 [data]
 exif = "ignore"
 decode = "whole"

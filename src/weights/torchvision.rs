@@ -1,4 +1,4 @@
-//! The published weights of torchvision's ResNet-18 and 34 (`IMAGENET1K_V1`), cached in PyTorch's directory.
+//! The published weights of torchvision's ResNets (`IMAGENET1K_V1`), cached in PyTorch's directory.
 //!
 //! The name of a published file ends with the first digits of its SHA-256. `kiln_objects::fetch` downloads, `pth` reads.
 
@@ -11,13 +11,26 @@ use sha2::Sha256;
 
 /// ResNet-18, 46.8 MB, a head of 1000 classes.
 pub const RESNET18: &str = "resnet18-f37072fd.pth";
-/// ResNet-34, 87.3 MB, the same head.
-pub const RESNET34: &str = "resnet34-b627a593.pth";
+/// The files, all with that head, and most bytes of each, in MiB: a little more than they have.
+const FILES: [(&str, u64); 10] = [
+    (RESNET18, 48),
+    ("resnet34-b627a593.pth", 96),
+    ("resnet50-0676ba61.pth", 112),
+    ("resnet101-63fe2227.pth", 192),
+    ("resnet152-394f9c45.pth", 256),
+    ("resnext50_32x4d-7cdf4587.pth", 112),
+    ("resnext101_32x8d-8ba56ff5.pth", 384),
+    ("resnext101_64x4d-173b62eb.pth", 352),
+    ("wide_resnet50_2-95faca4d.pth", 144),
+    ("wide_resnet101_2-32ee1156.pth", 272),
+];
 /// PyTorch's home of published weights.
 pub const HOME: &str = "https://download.pytorch.org/models";
 
-/// Most bytes of the files, which have 46.8 and 87.3 million.
-const LIMITS: [u64; 2] = [64 << 20, 96 << 20];
+/// The file of torchvision's network `name`, as in `resnet18`.
+pub fn file_of(name: &str) -> Option<&'static str> {
+    FILES.iter().map(|(file, _)| *file).find(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
+}
 
 /// The path of the weights `name` in the folder `cache`; fetches them if they are missing or damaged.
 ///
@@ -42,7 +55,7 @@ pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, O
         name: name.into(),
         hash: "SHA-256",
         checksum: checksum.to_ascii_lowercase(),
-        limit: LIMITS[usize::from(name == RESNET34)],
+        limit: FILES.iter().find(|(file, _)| *file == name).map_or(64, |(_, most)| *most) << 20,
         remedy: format!("save the file as '{}' by hand", shown(cache.join(name))),
         url,
     };

@@ -2,6 +2,7 @@
 
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_system::{Error, Result};
+use kiln_training::Architecture;
 
 use super::list;
 
@@ -36,6 +37,7 @@ impl Report {
 /// [`Error::Checkpoint`] if no name matches, or if a shape other than the head's differs.
 pub fn transplant(into: &mut StateDict, mut from: StateDict, origin: &str) -> Result<Report> {
     let dropped_head = drop_head(into, &mut from);
+    check_blocks(into, &from, origin)?;
     // The first convolution first: its error names the flags that correct the others too.
     for name in ["conv1.weight"].into_iter().chain(into.keys().map(String::as_str)) {
         if let Some(theirs) = from.get(name) {
@@ -55,6 +57,16 @@ pub fn transplant(into: &mut StateDict, mut from: StateDict, origin: &str) -> Re
     }
     into.extend(fitting);
     Ok(Report { missing, unexpected: unexpected.into_keys().collect(), dropped_head })
+}
+
+/// Refuses blocks of another kind, with the flags that build them.
+fn check_blocks(ours: &StateDict, theirs: &StateDict, origin: &str) -> Result<()> {
+    let [ours, theirs] = [ours, theirs].map(Architecture::of_state);
+    if ours.bottleneck == theirs.bottleneck || theirs.blocks.contains(&0) {
+        return Ok(());
+    }
+    let flags = theirs.flags();
+    Err(Error::Checkpoint(format!("{origin} holds a {theirs} where the model is a {ours}; set {flags}")))
 }
 
 /// Removes a head with another number of classes from `from`; returns both numbers.

@@ -24,7 +24,7 @@ fn main() {
     let numbers: Vec<usize> = arguments[1..].iter().map(|number| number.parse().unwrap()).collect();
     let [batch, inputs, outputs, side, kernel, stride, rounds] = numbers[..] else { panic!("seven numbers") };
     rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global().unwrap();
-    let sliding = Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto };
+    let sliding = Sliding { stride, padding: kernel / 2, groups: 1, algorithm: Algorithm::Auto };
     let out = (side + 2 * sliding.padding - kernel) / stride + 1;
     let read = |name: &str, shape: [usize; 4]| -> FloatTensor<Flex> {
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&fs::read(format!("{dir}/{name}")).unwrap());

@@ -152,6 +152,13 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
 fn values_that_cannot_run_together_are_refused() {
     for (line, rule) in [
         ("--strategy single --world-size 2", "use --strategy ddp or --world-size 1"),
+        ("--groups 32", "groups needs the bottlenecks of a deeper network, got depth '18' (--groups); use --depth 50,"),
+        (
+            "--depth 34 --width-per-group 128",
+            "width per group needs the bottlenecks of a deeper network, got depth '34'",
+        ),
+        ("--depth 50 --width 8 --groups 32 --width-per-group 4", "must be a multiple of 64, got '32'"),
+        ("--depth 20 --seed 0", "depth must be one of 18, 34, 50, 101, 152, got '20' (--depth)"),
         ("--nesterov --momentum 0", "nesterov needs a momentum above 0"),
         ("--nesterov --optimizer adamw", "nesterov works with optimizer 'sgd' only"),
         ("--download --data synthetic", "download works with data cifar10 or cifar100 only, got 'synthetic'"),

@@ -26,11 +26,20 @@ type Products<T> = [Vec<T>; 3];
 
 impl Case {
     fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Self {
-        Self { x, outputs, kernel: [kernel; 2], sliding: Sliding { stride, padding, algorithm: Algorithm::Auto } }
+        Self {
+            x,
+            outputs,
+            kernel: [kernel; 2],
+            sliding: Sliding { stride, padding, groups: 1, algorithm: Algorithm::Auto },
+        }
+    }
+
+    fn grouped(self, groups: usize) -> Self {
+        Self { sliding: Sliding { groups, ..self.sliding }, ..self }
     }
 
     fn weight_shape(&self) -> [usize; 4] {
-        [self.outputs, self.x[1], self.kernel[0], self.kernel[1]]
+        [self.outputs, self.x[1] / self.sliding.groups, self.kernel[0], self.kernel[1]]
     }
 
     fn output_shape(&self) -> [usize; 4] {
@@ -51,14 +60,15 @@ impl Case {
         let (weight_shape, out) = (self.weight_shape(), self.output_shape());
         let index = |shape: [usize; 4], [a, b, c, d]: [usize; 4]| ((a * shape[1] + b) * shape[2] + c) * shape[3] + d;
         let mut products = [vec![0.0; gradient.len()], vec![0.0; weight.len()], vec![0.0; x.len()]];
-        let Sliding { stride, padding, .. } = self.sliding;
+        let Sliding { stride, padding, groups, .. } = self.sliding;
         for [n, o, oy, ox] in places(out) {
-            for [i, ky, kx, _] in places([self.x[1], self.kernel[0], self.kernel[1], 1]) {
+            let first = o / (self.outputs / groups) * weight_shape[1];
+            for [i, ky, kx, _] in places([weight_shape[1], self.kernel[0], self.kernel[1], 1]) {
                 let (y, x_) = (oy * stride + ky, ox * stride + kx);
                 if y < padding || x_ < padding || y - padding >= self.x[2] || x_ - padding >= self.x[3] {
                     continue;
                 }
-                let at_x = index(self.x, [n, i, y - padding, x_ - padding]);
+                let at_x = index(self.x, [n, first + i, y - padding, x_ - padding]);
                 let at_weight = index(weight_shape, [o, i, ky, kx]);
                 let at_out = index(out, [n, o, oy, ox]);
                 let (x, weight, gradient) =
@@ -154,7 +164,8 @@ fn normalized<B: ConvOps>() {
     let winograd = [Case::new([3, 48, 9, 13], 32, 3, 1, 1), Case::new([9, 144, 4, 4], 128, 3, 1, 1)];
     let direct = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 32, 2, 2], 48, 3, 1, 1)];
     let trimmed = Case::new([7, 33, 1, 1], 17, 3, 1, 1);
-    for case in winograd.into_iter().chain(direct).chain([trimmed]) {
+    let grouped = [Case::new([3, 32, 9, 9], 32, 3, 1, 1).grouped(2), Case::new([7, 32, 1, 1], 64, 3, 1, 1).grouped(8)];
+    for case in winograd.into_iter().chain(direct).chain([trimmed]).chain(grouped) {
         let [x, weight, shortcut] = case.values();
         let (x, weight) = (arranged(tensor::<B, 4>(&x, case.x), true), tensor::<B, 4>(&weight, case.weight_shape()));
         let [mean, scale, bias] = [4, 5, 6].map(|seed| tensor::<B, 1>(&noise(case.outputs, seed), [case.outputs]));
@@ -170,7 +181,22 @@ fn normalized<B: ConvOps>() {
     }
 }
 
+/// Groups of one channel and of sixteen, which have kernels of their own; on one pixel, where kernels are trimmed.
+fn grouped<B: ConvOps>() {
+    let cases = [
+        Case::new([2, 8, 9, 7], 12, 3, 1, 1).grouped(4),
+        Case::new([3, 32, 8, 8], 32, 3, 2, 1).grouped(8),
+        Case::new([2, 64, 6, 6], 64, 3, 1, 1).grouped(4),
+        Case::new([2, 6, 5, 5], 6, 3, 1, 1).grouped(6),
+        Case::new([2, 12, 5, 4], 6, 1, 2, 0).grouped(3),
+        Case::new([5, 32, 1, 1], 64, 3, 1, 1).grouped(8),
+        Case::new([5, 64, 2, 2], 64, 3, 2, 1).grouped(32),
+    ];
+    cases.iter().for_each(Case::check::<B>);
+}
+
 on_every_backend! {
+    grouped_convolutions_and_their_gradients_are_those_of_the_definition => || grouped::<TestBackend>();
     a_convolution_with_an_epilogue_is_one_after_the_other => || normalized::<TestBackend>();
     convolutions_by_fewer_multiplications_are_those_of_the_definition => || winograd::<TestBackend>();
     convolutions_and_their_gradients_are_those_of_the_definition => || layers::<TestBackend>();

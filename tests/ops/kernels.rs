@@ -54,7 +54,7 @@ struct Layer {
 
 impl Layer {
     fn new(batch: usize, [inputs, side, outputs, kernel, stride, padding]: [usize; 6]) -> Self {
-        let sliding = Sliding { stride, padding, algorithm: Algorithm::Auto };
+        let sliding = Sliding { stride, padding, groups: 1, algorithm: Algorithm::Auto };
         Self { x: [batch, inputs, side, side], weight: [outputs, inputs, kernel, kernel], sliding }
     }
 

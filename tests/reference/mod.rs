@@ -1,5 +1,6 @@
 //! Every number held against PyTorch: logits, gradients, buffers, losses, whole trajectories.
 
+pub mod bottleneck;
 mod compare;
 mod fixture;
 pub mod precision;

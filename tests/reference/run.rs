@@ -148,7 +148,7 @@ pub fn hosted<B: HostBackend>(plan: Plan) -> Plan {
     Plan { world: World::staged([world.size, world.stages], 0, vec![there.len()], there), ..plan }
 }
 
-/// Trains a ResNet-18 that starts from `weights`.
+/// Trains the network of `config`, which starts from `weights`.
 pub fn run<B: HostBackend>(
     experiment: Experiment,
     config: &ModelConfig,
@@ -178,7 +178,8 @@ pub fn run_with<B: HostBackend>(
     start: StartingPoint,
     processes: Option<Processes>,
 ) -> Result<Recorded> {
-    let Experiment { plan, task } = experiment;
+    let Experiment { plan, mut task } = experiment;
+    task.architecture = config.architecture();
     let (plan, device) = (hosted::<B>(plan), B::open(0).unwrap());
     let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
     let model = load_state(model, weights, "the fixture").unwrap();

@@ -37,6 +37,11 @@ fn weights(kernel: usize, width: usize) -> StateDict {
 
 /// The same with so many blocks in each stage.
 fn deep_weights(kernel: usize, width: usize, blocks: [usize; 4]) -> StateDict {
+    any_weights(kernel, width, blocks, None)
+}
+
+/// The same with bottlenecks, where their groups and the channels of each, per channel of the stage, are given.
+fn any_weights(kernel: usize, width: usize, blocks: [usize; 4], groups: Option<[usize; 2]>) -> StateDict {
     let mut state = StateDict::new();
     let mut numbers = Numbers(1);
     let mut add = |name: String, shape: &[usize], centre: f32, spread: f32| {
@@ -53,11 +58,19 @@ fn deep_weights(kernel: usize, width: usize, blocks: [usize; 4]) -> StateDict {
     };
     layer("conv1".into(), "bn1".into(), [3, width], kernel);
     let mut inputs = width;
-    for (stage, outputs) in [(1, width), (2, 2 * width), (3, 4 * width), (4, 8 * width)] {
+    for (stage, channels) in [(1, width), (2, 2 * width), (3, 4 * width), (4, 8 * width)] {
+        let outputs = if groups.is_some() { 4 * channels } else { channels };
         for index in 0..blocks[stage - 1] {
             let part = |part: &str| format!("layer{stage}.{index}.{part}");
-            layer(part("conv1"), part("bn1"), [inputs, outputs], 3);
-            layer(part("conv2"), part("bn2"), [outputs, outputs], 3);
+            if let Some([groups, divisor]) = groups {
+                let inner = channels / divisor * groups;
+                layer(part("conv1"), part("bn1"), [inputs, inner], 1);
+                layer(part("conv2"), part("bn2"), [inner / groups, inner], 3);
+                layer(part("conv3"), part("bn3"), [inner, outputs], 1);
+            } else {
+                layer(part("conv1"), part("bn1"), [inputs, outputs], 3);
+                layer(part("conv2"), part("bn2"), [outputs, outputs], 3);
+            }
             if inputs != outputs {
                 layer(part("downsample.0"), part("downsample.1"), [inputs, outputs], 1);
             }
@@ -173,6 +186,21 @@ fn a_block_of_an_onnx_graph_has_the_operators_of_a_basic_block() {
     ];
     assert_eq!(lines(&graph, "layer2.0"), expected);
     assert_eq!(lines(&graph, "layer2.1.add"), ["layer2.1.add = Add(layer2.1.bn2, layer2.0.relu2)"]);
+}
+
+#[test]
+fn a_bottleneck_of_an_onnx_graph_has_its_stride_and_its_groups_in_the_second_convolution() {
+    let graph = graph(&any_weights(7, 16, [3, 4, 6, 3], Some([32, 16])));
+    let expected = [
+        "layer2.0.conv1 = Conv(layer1.2.relu3, layer2.0.conv1.weight) kernel_shape=[1, 1] pads=[0, 0, 0, 0] \
+         strides=[1, 1]",
+        "layer2.0.conv2 = Conv(layer2.0.relu1, layer2.0.conv2.weight) group=32 kernel_shape=[3, 3] pads=[1, 1, 1, 1] \
+         strides=[2, 2]",
+        "layer2.0.conv3 = Conv(layer2.0.relu2, layer2.0.conv3.weight) kernel_shape=[1, 1] pads=[0, 0, 0, 0] \
+         strides=[1, 1]",
+    ];
+    assert_eq!(lines(&graph, "layer2.0.conv"), expected);
+    assert_eq!(graph.name, "resnext50_32x4d");
 }
 
 #[test]
@@ -323,15 +351,21 @@ fn run_by_onnxruntime(directory: &Path) -> Option<Value> {
 #[test]
 fn onnxruntime_finds_the_logits_of_pytorch() {
     let directory = tempdir().unwrap();
-    let networks = [("cifar", 3, 16, [2; 4]), ("deep", 3, 16, [3, 4, 6, 3]), ("imagenet", 7, 16, [2; 4])];
-    for (name, kernel, width, blocks) in networks.into_iter().chain([("wide", 7, 64, [2; 4])]) {
-        let tensors = deep_weights(kernel, width, blocks);
+    const DEEP: [usize; 4] = [3, 4, 6, 3];
+    let networks = [("cifar", 3, 16, [2; 4], None), ("deep", 3, 16, DEEP, None), ("imagenet", 7, 16, [2; 4], None)];
+    let bottlenecks = [("bottlenecks", 3, 16, DEEP, Some([1, 1])), ("groups", 7, 16, DEEP, Some([32, 16]))];
+    let networks = networks.into_iter().chain([("wide", 7, 64, [2; 4], None)]).chain(bottlenecks);
+    for (name, kernel, width, blocks, groups) in networks {
+        let tensors = any_weights(kernel, width, blocks, groups);
         let path = directory.path().join(name);
         std::fs::write(path.with_extension("onnx"), to_onnx(&tensors, &description(), ORIGIN).unwrap()).unwrap();
         std::fs::write(path.with_extension("safetensors"), to_safetensors(&tensors, &[])).unwrap();
     }
     let Some(found) = run_by_onnxruntime(directory.path()) else { return };
-    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["cifar", "deep", "imagenet", "wide"]);
+    assert_eq!(
+        found.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["bottlenecks", "cifar", "deep", "groups", "imagenet", "wide"]
+    );
     for (name, found) in found.as_object().unwrap() {
         let runs = found["runs"].as_array().unwrap();
         let shapes: Vec<&Value> = runs.iter().map(|run| &run["shape"]).collect();

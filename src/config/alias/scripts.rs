@@ -6,12 +6,22 @@ use super::Means::{Choice, Nothing, Read, Sets};
 use super::placement::{devices, placed};
 use super::{Alias, BF16, F16, F32, LOGGER, LOGS, Line};
 
+/// The stem of torchvision's networks.
+const STEM: (&str, &str) = ("model.stem", "imagenet");
 const RESNET: super::Means = Choice(
     &[
-        ("resnet18", &[("model.stem", "imagenet"), ("model.depth", "18")]),
-        ("resnet34", &[("model.stem", "imagenet"), ("model.depth", "34")]),
+        ("resnet18", &[STEM, ("model.depth", "18")]),
+        ("resnet34", &[STEM, ("model.depth", "34")]),
+        ("resnet50", &[STEM, ("model.depth", "50"), ("model.groups", "1"), ("model.width_per_group", "64")]),
+        ("resnet101", &[STEM, ("model.depth", "101"), ("model.groups", "1"), ("model.width_per_group", "64")]),
+        ("resnet152", &[STEM, ("model.depth", "152"), ("model.groups", "1"), ("model.width_per_group", "64")]),
+        ("wide_resnet50_2", &[STEM, ("model.depth", "50"), ("model.groups", "1"), ("model.width_per_group", "128")]),
+        ("wide_resnet101_2", &[STEM, ("model.depth", "101"), ("model.groups", "1"), ("model.width_per_group", "128")]),
+        ("resnext50_32x4d", &[STEM, ("model.depth", "50"), ("model.groups", "32"), ("model.width_per_group", "4")]),
+        ("resnext101_32x8d", &[STEM, ("model.depth", "101"), ("model.groups", "32"), ("model.width_per_group", "8")]),
+        ("resnext101_64x4d", &[STEM, ("model.depth", "101"), ("model.groups", "64"), ("model.width_per_group", "4")]),
     ],
-    "Kiln trains resnet18 and resnet34; for small images use --stem cifar",
+    "Kiln trains these networks only; for small images use --stem cifar",
 );
 const LOADING: super::Means = Nothing("remove it: threads of this process load images; --threads N limits all threads");
 /// timm counts epochs from the start of the run, torchvision from the end of the warm-up; both change the rate between

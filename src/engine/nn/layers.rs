@@ -17,9 +17,9 @@ const EPSILON: f64 = 1e-5;
 /// A square convolution without bias.
 #[derive(Module, Debug)]
 pub struct Conv2d<B: Backend> {
-    /// Kernel `[out_channels, in_channels, kernel, kernel]`.
+    /// Kernel `[out_channels, in_channels / groups, kernel, kernel]`.
     pub weight: Param<Tensor<B, 4>>,
-    /// Stride, padding and algorithm.
+    /// Stride, padding, groups and algorithm.
     #[module(skip)]
     pub sliding: Sliding,
 }
@@ -28,7 +28,13 @@ impl<B: Backend> Conv2d<B> {
     /// A kernel of zeros, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
     pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
         let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
-        Self { weight, sliding: Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto } }
+        Self { weight, sliding: Sliding { stride, padding: kernel / 2, groups: 1, algorithm: Algorithm::Auto } }
+    }
+
+    /// As many groups; the weight's inputs are those of one group.
+    pub fn with_groups(mut self, groups: usize) -> Self {
+        self.sliding.groups = groups;
+        self
     }
 
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
@@ -145,7 +151,7 @@ pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::
     let weight = P::to_compute(layer.weight.val());
     let product = if <P::Compute as ConvOps>::CHANNELS_INNERMOST {
         let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
-        let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
+        let sliding = Sliding { stride: 1, padding: 0, groups: 1, algorithm: Algorithm::Auto };
         conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])
     } else {
         x.matmul(weight)

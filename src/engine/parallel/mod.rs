@@ -91,7 +91,7 @@ pub use remedy::memory_error;
 pub use remedy::words;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use sharding::{all_gather, reduce_scatter};
-pub use stage::{Turn, ahead, turns};
+pub use stage::{Turn, ahead, cut, turns};
 pub use strategy::DataParallel;
 pub use sums::{Destination, sum_across};
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};

@@ -68,7 +68,7 @@ pub(super) struct Stage<B: HostBackend> {
 ///
 /// # Errors
 /// If there are fewer units than stages, or if a stage would have none.
-pub(super) fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<Range<usize>>> {
+pub fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<Range<usize>>> {
     let units = costs.len();
     if stages > units {
         return Err(Error::usage(format!(

@@ -150,7 +150,7 @@ mod wgpu {
     /// The values of the product `name`, of which each candidate is what it makes, and which of them were asked.
     fn chosen(name: &'static str, candidates: &[Option<[f32; 4]>], trusted: [f32; 4]) -> (Vec<f32>, Vec<usize>) {
         let shape = Shape::new([1, 4, 1, 1]);
-        let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
+        let sliding = Sliding { stride: 1, padding: 0, groups: 1, algorithm: Algorithm::Auto };
         let product = Product { name, shapes: [shape.clone(), shape.clone(), shape], dtype: DType::F32, sliding };
         let asked = RefCell::new(Vec::new());
         let run = |place: usize| {

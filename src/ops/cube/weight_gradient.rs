@@ -245,7 +245,7 @@ mod wgpu {
         for [inputs, outputs, side, kernel, stride, padding] in
             [[16, 8, 8, 3, 1, 1], [16, 24, 8, 3, 2, 1], [8, 16, 6, 1, 2, 0], [3, 10, 9, 3, 1, 1], [3, 16, 12, 7, 2, 3]]
         {
-            let sliding = Sliding { stride, padding, algorithm: Algorithm::Auto };
+            let sliding = Sliding { stride, padding, groups: 1, algorithm: Algorithm::Auto };
             let reached = sliding.positions(side, kernel);
             let (of_x, of_gradient) = ([BATCH, inputs, side, side], [BATCH, outputs, reached, reached]);
             let (x, gradient) = (numbers(of_x.iter().product(), 5), numbers(of_gradient.iter().product(), 3));

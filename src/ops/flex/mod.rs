@@ -18,6 +18,7 @@ use super::batch_norm::{BatchNormOps, free};
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
+use super::grouped;
 use super::host::HostOps;
 use super::pool::{PoolOps, Pooled, mean};
 use super::precision::as_type;
@@ -40,10 +41,10 @@ impl ConvOps for Flex {
         factors: [FlexTensor; 3],
         epilogue: Epilogue<FlexTensor>,
     ) -> FlexTensor {
-        let plan = plan(&x, &weight, sliding);
-        if !plan.takes_epilogue() || x.dtype() != DType::F32 {
-            return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
-        }
+        let plan = (sliding.groups == 1).then(|| plan(&x, &weight, sliding));
+        let Some(plan) = plan.filter(|plan| plan.takes_epilogue() && x.dtype() == DType::F32) else {
+            return Self::bn_normalize(grouped::forward::<Self>(x, weight, sliding), factors, epilogue);
+        };
         let (x, weight) = (to_nhwc(x), as_f32(weight));
         let output = with_epilogue(factors, epilogue, |epilogue| {
             new_tensor(plan.output().into(), |output| {

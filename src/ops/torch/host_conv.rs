@@ -11,7 +11,7 @@ use crate::sliding::Sliding;
 /// The plan of Kiln's own convolution, if it is the fastest.
 pub(super) fn plan(x: &TchTensor, weight: &TchTensor, sliding: Sliding) -> Option<Convolution> {
     let is_ours = |tensor: &Tensor| tensor.device() == Device::Cpu && tensor.kind() == Kind::Float;
-    let are_ours = is_ours(&x.tensor) && is_ours(&weight.tensor);
+    let are_ours = sliding.groups == 1 && is_ours(&x.tensor) && is_ours(&weight.tensor);
     let plan = || sliding.plan(&x.shape(), &weight.shape(), parallel_for);
     are_ours.then(plan).filter(beats_one_dnn)
 }

@@ -139,12 +139,12 @@ char *kiln_batch_norm_backward(Tensor **dx, Tensor **dweight, Tensor **dbias, co
 
 // Gradients of a convolution without bias, dilation and groups; mask: 1 input, 2 weight.
 char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gradient, const Tensor *x,
-                                const Tensor *weight, int64_t stride, int64_t padding, int mask) {
+                                const Tensor *weight, int64_t stride, int64_t padding, int64_t groups, int mask) {
     return guarded([&] {
         const std::array<int64_t, 2> strides{stride, stride}, paddings{padding, padding}, ones{1, 1}, zeros{0, 0};
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, false};
         auto result = at::convolution_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, strides, paddings,
-                                               ones, /*transposed=*/false, zeros, /*groups=*/1, wanted);
+                                               ones, /*transposed=*/false, zeros, groups, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
     });

@@ -81,8 +81,28 @@ impl Experiment {
     }
 }
 
-/// All cuts of `units` units into `stages` stages of at least one unit each, in the order of their split points. There
-/// are `(units - 1)! / ((stages - 1)! (units - stages)!)` of them: at most 126 of ResNet-18, 24,310 of ResNet-34.
+/// More cuts into a number of stages are not all compared: ResNet-18 has at most 126, ResNet-34 and 50 have 24,310.
+pub(super) const MOST_CUTS: f64 = 1e5;
+
+/// The number of cuts of `units` units into `stages` stages: `(units - 1)! / ((stages - 1)! (units - stages)!)`.
+pub(super) fn count_cuts(units: usize, stages: usize) -> f64 {
+    (1..stages).map(|split| units.saturating_sub(split) as f64 / split as f64).product()
+}
+
+/// The cuts that differ from `cut` in one split point.
+pub(super) fn neighbours(cut: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    let mut found = Vec::new();
+    for split in 1..cut.len() {
+        for point in (cut[split - 1].start + 1..cut[split].end).filter(|point| *point != cut[split].start) {
+            let mut moved = cut.to_vec();
+            (moved[split - 1].end, moved[split].start) = (point, point);
+            found.push(moved);
+        }
+    }
+    found
+}
+
+/// All cuts of `units` units into `stages` stages of at least one unit each, in the order of their split points.
 pub fn cuts(units: usize, stages: usize) -> Vec<Vec<Range<usize>>> {
     let mut found = Vec::new();
     extend(&mut Vec::new(), 0, [units, stages], &mut found);

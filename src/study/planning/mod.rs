@@ -4,9 +4,10 @@
 //! compares all placements: [`cuts()`] lists every cut of a model, `forecast` predicts the step time, memory and
 //! traffic of one, [`pipeline`] its forward and backward passes; [`text`] presents the results.
 //!
-//! The best cut is exact, because every one is compared; the prediction is a model. Harlap et al. 2018, "PipeDream:
-//! Fast and Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data Parallel Approach
-//! for Training Large Models", search the same space by dynamic programming, for models of more units.
+//! The best cut is exact where all are compared, up to a hundred thousand for a number of stages; of more, the search
+//! begins with balanced stages and moves one split point at a time. The prediction is a model. Harlap et al. 2018,
+//! "PipeDream: Fast and Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data
+//! Parallel Approach for Training Large Models", search the same space by dynamic programming.
 
 mod forecast;
 mod measured;
@@ -16,7 +17,9 @@ pub mod text;
 pub use forecast::{Forecast, Layout};
 pub use measured::{Experiment, Measured, Room, Unit, cuts};
 
+use kiln_engine::parallel::cut;
 use kiln_system::{Error, Result};
+use measured::{MOST_CUTS, count_cuts, neighbours};
 
 /// All placements of an experiment, the best cut of each number of replicas and stages.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,11 +40,25 @@ impl Planning {
     pub fn new(measured: &Measured, experiment: Experiment) -> Result<Self> {
         let mut compared = 0;
         let best = |[replicas, stages]: [usize; 2]| {
-            let layout = |cut| Layout { replicas, micro_batches: experiment.micro_batches / replicas, cut };
-            let all = cuts(measured.units.len(), stages);
-            compared += all.len();
-            let forecasts = all.into_iter().map(|cut| measured.forecast(layout(cut), experiment.batch_size));
-            forecasts.min_by(Forecast::compare)
+            let mut forecast = |cut| {
+                compared += 1;
+                let layout = Layout { replicas, micro_batches: experiment.micro_batches / replicas, cut };
+                measured.forecast(layout, experiment.batch_size)
+            };
+            let units = measured.units.len();
+            if count_cuts(units, stages) <= MOST_CUTS {
+                return cuts(units, stages).into_iter().map(forecast).min_by(Forecast::compare);
+            }
+            let costs = measured.times(replicas * stages).first()?;
+            let costs: Vec<f64> = costs.iter().map(|unit| unit.forward + unit.backward).collect();
+            let mut best = forecast(cut(&costs, stages, &[]).ok()?);
+            loop {
+                let next = neighbours(&best.layout.cut).into_iter().map(&mut forecast).min_by(Forecast::compare)?;
+                if next.compare(&best).is_ge() {
+                    return Some(best);
+                }
+                best = next;
+            }
         };
         let shapes = experiment.shapes(measured.devices, measured.units.len());
         let mut rows: Vec<Forecast> = shapes.into_iter().filter_map(best).collect();

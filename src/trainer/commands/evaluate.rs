@@ -45,6 +45,12 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     if unnamed("model.depth") {
         config.model.depth = file.model.depth;
     }
+    if unnamed("model.groups") {
+        config.model.groups = file.model.groups;
+    }
+    if unnamed("model.width_per_group") {
+        config.model.width_per_group = file.model.width_per_group;
+    }
     if unnamed("model.width") {
         config.model.width = file.model.width;
     }

@@ -11,6 +11,7 @@ use crate::config::ProgressKind;
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::ModelFile;
 use crate::trainer::terminal::say;
+use crate::weights::torchvision::file_of;
 use crate::weights::{Format, Stated, onnx};
 
 /// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; with `averaged`, its averaged
@@ -45,11 +46,18 @@ pub fn export(
 
 /// How torchvision's network is made that the weights fit.
 fn torchvision(ModelFile { model, outputs, .. }: &ModelFile) -> String {
-    let (depth, width) = (model.depth, model.width);
-    if width != ModelConfig::default().width || ![18, 34].contains(&depth) {
+    let (architecture, depth, width) = (model.architecture(), model.depth, model.width);
+    if width != ModelConfig::default().width || architecture.depth() != depth {
         return format!("torchvision has no network for these weights (ResNet-{depth}, width {width})");
     }
-    let mut lines = vec![format!("torchvision model = torchvision.models.resnet{depth}(num_classes={outputs})")];
+    let (name, mut blocks) = (architecture.torchvision_name(), String::new());
+    let name = if file_of(&name).is_some() {
+        name
+    } else {
+        blocks = format!("groups={}, width_per_group={}, ", model.groups, model.width_per_group);
+        format!("resnet{depth}")
+    };
+    let mut lines = vec![format!("torchvision model = torchvision.models.{name}({blocks}num_classes={outputs})")];
     if model.stem == Stem::Cifar {
         lines.push(format!("            model.conv1 = torch.nn.Conv2d(3, {width}, 3, padding=1, bias=False)"));
         lines.push("            model.maxpool = torch.nn.Identity()".into());

@@ -159,7 +159,7 @@ pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
         ("device", backend.name_of_devices()),
         ("cores", cores.to_string()),
         ("batch size", config.parallel.batch_size.to_string()),
-        ("depth", config.model.depth.to_string()),
+        ("network", config.model.architecture().to_string()),
         ("width", config.model.width.to_string()),
         ("stem", format!("{:?}", config.model.stem).to_lowercase()),
         ("precision", config.run.precision.name().to_string()),

@@ -1,5 +1,6 @@
-//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with
-//! the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision from outside.
+//! ResNet-18 to ResNet-152: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1; wide ones
+//! and ResNeXts; with the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision
+//! from outside.
 
 use std::ops::Range;
 
@@ -13,41 +14,66 @@ use kiln_ops::{
     max_pool, mean_of_pixels,
 };
 
+use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
 
-/// Two 3x3 convolutions with a residual connection.
+/// Two 3x3 convolutions with a residual connection, or the three of a [`Bottleneck`](super::Bottleneck).
 #[derive(Module, Debug)]
-pub struct BasicBlock<B: Backend> {
+pub struct Block<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,
     conv2: Conv2d<B>,
     bn2: BatchNorm<B>,
+    conv3: Option<Conv2d<B>>,
+    bn3: Option<BatchNorm<B>>,
     /// A 1x1 projection of the input, if its shape differs from the output's.
     downsample: Option<(Conv2d<B>, BatchNorm<B>)>,
 }
 
-impl<B: Backend> BasicBlock<B> {
+impl<B: Backend> Block<B> {
     fn new([inputs, outputs]: [usize; 2], stride: usize, config: &ModelConfig, device: &B::Device) -> Self {
         let projected = stride != 1 || inputs != outputs;
+        let bottleneck = config.architecture().bottleneck;
+        let inner = bottleneck.map_or(outputs, |it| it.inner(outputs / Bottleneck::EXPANSION));
+        let spatial =
+            |channels: [usize; 2], stride: usize| Conv2d::new(channels, 3, stride, device).with_algorithm(config.conv);
+        let norm =
+            |channels: usize, is_last: bool| BatchNorm::new(channels, is_last && config.zero_init_last_bn, device);
+        let (conv1, conv2) = match bottleneck {
+            None => (spatial([inputs, inner], stride), spatial([inner, inner], 1)),
+            // torchvision's variant 1.5: the stride is the 3x3 convolution's.
+            Some(Bottleneck { groups, .. }) => (
+                Conv2d::new([inputs, inner], 1, 1, device),
+                spatial([inner / groups, inner], stride).with_groups(groups),
+            ),
+        };
         Self {
-            conv1: Conv2d::new([inputs, outputs], 3, stride, device).with_algorithm(config.conv),
-            bn1: BatchNorm::new(outputs, false, device),
-            conv2: Conv2d::new([outputs, outputs], 3, 1, device).with_algorithm(config.conv),
-            bn2: BatchNorm::new(outputs, config.zero_init_last_bn, device),
+            conv1,
+            bn1: norm(inner, false),
+            conv2,
+            bn2: norm(inner, bottleneck.is_none()),
+            conv3: bottleneck.map(|_| Conv2d::new([inner, outputs], 1, 1, device)),
+            bn3: bottleneck.map(|_| norm(outputs, true)),
             downsample: projected
                 .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
         }
     }
 }
 
-impl<B: TrainBackend> BasicBlock<B> {
+impl<B: TrainBackend> Block<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
         let y = self.conv1.forward_normalized::<P>(x.clone(), &self.bn1, Epilogue::Relu, context);
         let shortcut = match &self.downsample {
             Some((conv, bn)) => conv.forward_normalized::<P>(x, bn, Epilogue::Identity, context),
             None => x,
         };
-        self.conv2.forward_normalized::<P>(y, &self.bn2, Epilogue::AddRelu(shortcut), context)
+        let (y, conv, bn) = match (&self.conv3, &self.bn3) {
+            (Some(conv), Some(bn)) => {
+                (self.conv2.forward_normalized::<P>(y, &self.bn2, Epilogue::Relu, context), conv, bn)
+            }
+            _ => (y, &self.conv2, &self.bn2),
+        };
+        conv.forward_normalized::<P>(y, bn, Epilogue::AddRelu(shortcut), context)
     }
 }
 
@@ -74,10 +100,10 @@ pub struct ResNet<B: Backend> {
     bn1: BatchNorm<B>,
     #[module(skip)]
     is_pooled: bool,
-    layer1: Vec<BasicBlock<B>>,
-    layer2: Vec<BasicBlock<B>>,
-    layer3: Vec<BasicBlock<B>>,
-    layer4: Vec<BasicBlock<B>>,
+    layer1: Vec<Block<B>>,
+    layer2: Vec<Block<B>>,
+    layer3: Vec<Block<B>>,
+    layer4: Vec<Block<B>>,
     fc: Linear<B>,
     #[module(skip)]
     width: usize,
@@ -88,17 +114,17 @@ impl<B: Backend> ResNet<B> {
     /// The network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`. Its weights are zero: fill them
     /// with [`kiln_engine::nn::initialize`] or [`kiln_engine::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
-        let width = config.width;
+        let (width, architecture) = (config.width, config.architecture());
         let (conv1, is_pooled) = match config.stem {
             Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), false),
             Stem::Imagenet => (Conv2d::new([3, width], 7, 2, device), true),
         };
-        let stage = |stage: usize| -> Vec<BasicBlock<B>> {
-            let outputs = width << stage;
-            let first = if stage == 0 { ([outputs; 2], 1) } else { ([outputs / 2, outputs], 2) };
+        let stage = |stage: usize| -> Vec<Block<B>> {
+            let outputs = (width << stage) * architecture.expansion();
+            let first = if stage == 0 { ([width, outputs], 1) } else { ([outputs / 2, outputs], 2) };
             let others = std::iter::repeat(([outputs; 2], 1));
-            let blocks = std::iter::once(first).chain(others).take(config.architecture().blocks[stage]);
-            blocks.map(|(channels, stride)| BasicBlock::new(channels, stride, config, device)).collect()
+            let blocks = std::iter::once(first).chain(others).take(architecture.blocks[stage]);
+            blocks.map(|(channels, stride)| Block::new(channels, stride, config, device)).collect()
         };
         Self {
             conv1,
@@ -108,7 +134,9 @@ impl<B: Backend> ResNet<B> {
             layer2: stage(1),
             layer3: stage(2),
             layer4: stage(3),
-            fc: LinearConfig::new(8 * width, classes).with_initializer(Initializer::Zeros).init(device),
+            fc: LinearConfig::new(8 * width * architecture.expansion(), classes)
+                .with_initializer(Initializer::Zeros)
+                .init(device),
             width,
             label_smoothing,
         }
@@ -119,13 +147,14 @@ impl<B: Backend> ResNet<B> {
         self.blocks().count() + 2
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &BasicBlock<B>> {
+    fn blocks(&self) -> impl Iterator<Item = &Block<B>> {
         [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten()
     }
 }
 
 impl<B: TrainBackend> ResNet<B> {
-    /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
+    /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`, four times as many of
+    /// bottlenecks.
     pub fn features<P: Precision<B>>(
         &self,
         images: Tensor<B, 4>,
@@ -185,7 +214,7 @@ impl<B: TrainBackend> ResNet<B> {
 
     /// Whether a CPU computes most layers by Winograd's algorithm, which needs channels innermost.
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
-        let algorithm = self.layer1[0].conv1.sliding.algorithm;
+        let algorithm = self.layer1[0].conv2.sliding.algorithm;
         let fills_vectors = self.width >= 32 && self.width.is_multiple_of(16);
         fills_vectors && algorithm == Algorithm::Auto && context.precision == PrecisionKind::F32
     }

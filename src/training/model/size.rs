@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use kiln_engine::nn::{Weights, float_tensors};
 
+use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
 
 /// Elements of a network's parameters, without running statistics.
@@ -36,13 +37,23 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
         }
     };
     let mut units = vec![stem];
-    for (stage, blocks) in config.architecture().blocks.into_iter().enumerate() {
+    let architecture = config.architecture();
+    for (stage, blocks) in architecture.blocks.into_iter().enumerate() {
+        let pixels_before = height * width;
         if stage > 0 {
             (height, width) = (halve(height), halve(width));
         }
-        let map = (config.width << stage) * height * width;
-        // Two convolutions per block with two maps each, and the projection's output.
-        units.extend((0..blocks).map(|block| (2 * 2 + usize::from(stage > 0 && block == 0)) * map));
+        let (channels, pixels) = (config.width << stage, height * width);
+        // Two maps per convolution, and the projection's output.
+        let elements = |block: usize| match architecture.bottleneck {
+            None => (2 * 2 + usize::from(stage > 0 && block == 0)) * channels * pixels,
+            Some(bottleneck) => {
+                let before = if block == 0 { pixels_before } else { pixels };
+                let outer = (2 + usize::from(block == 0)) * Bottleneck::EXPANSION * channels * pixels;
+                2 * bottleneck.inner(channels) * (before + pixels) + outer
+            }
+        };
+        units.extend((0..blocks).map(elements));
     }
     // The classifier's input is one number per channel.
     units.push(0);

@@ -21,16 +21,20 @@ pub(crate) struct Window {
     pub kernel: usize,
     /// Step, in pixels.
     pub stride: usize,
+    /// Groups of channels of a convolution.
+    pub groups: usize,
 }
 
 impl Window {
     fn attributes(self) -> Vec<AttributeProto> {
-        let [kernel, stride] = [self.kernel, self.stride].map(|pixels| pixels as i64);
-        vec![
+        let [kernel, stride, groups] = [self.kernel, self.stride, self.groups].map(|number| number as i64);
+        let groups = (groups > 1).then(|| AttributeProto::int("group", groups));
+        let sides = [
             AttributeProto::ints("kernel_shape", &[kernel; 2]),
             AttributeProto::ints("pads", &[kernel / 2; 4]),
             AttributeProto::ints("strides", &[stride; 2]),
-        ]
+        ];
+        groups.into_iter().chain(sides).collect()
     }
 }
 
@@ -55,7 +59,8 @@ impl<'a> Builder<'a> {
     /// A convolution without bias, from `inputs` to `outputs` channels.
     pub(crate) fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, Fault> {
         let [inputs, outputs] = channels;
-        let weight = self.constant(format!("{name}.weight"), &[outputs, inputs, window.kernel, window.kernel])?;
+        let shape = [outputs, inputs / window.groups, window.kernel, window.kernel];
+        let weight = self.constant(format!("{name}.weight"), &shape)?;
         Ok(self.node("Conv", name, &[x, &weight], window.attributes()))
     }
 

@@ -5,7 +5,7 @@
 
 use kiln_data::CHANNELS;
 use kiln_engine::state::StateDict;
-use kiln_training::Architecture;
+use kiln_training::{Architecture, Bottleneck};
 
 use super::builder::{Builder, Fault, Window};
 use super::proto::{
@@ -18,12 +18,13 @@ pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let classes = classes(&builder)?;
     let (mut x, width) = stem(&mut builder, "images")?;
     let mut inputs = width;
-    let architecture = Architecture::of_names(tensors.keys().map(String::as_str));
+    let architecture = Architecture::of_state(tensors);
     for (stage, blocks) in architecture.blocks.into_iter().enumerate() {
-        let outputs = width << stage;
+        let outputs = (width << stage) * architecture.expansion();
         for index in 0..blocks {
             let stride = if stage > 0 && index == 0 { 2 } else { 1 };
-            x = block(&mut builder, &format!("layer{}.{index}", stage + 1), &x, [inputs, outputs], stride)?;
+            let name = format!("layer{}.{index}", stage + 1);
+            x = block(&mut builder, &name, &x, [inputs, outputs], stride, architecture.bottleneck)?;
             inputs = outputs;
         }
     }
@@ -38,7 +39,7 @@ pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let logits = [any("batch"), Length::Value(classes as i64)];
     Ok(GraphProto {
         node: builder.nodes,
-        name: format!("resnet{}", architecture.depth()),
+        name: architecture.torchvision_name(),
         initializer: builder.constants,
         input: vec![value("images", "RGB images, normalised as in training", images)],
         output: vec![value("logits", "one score per class, before the softmax", logits)],
@@ -54,32 +55,56 @@ fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
         }
     };
     let pooled = kernel == 7;
-    let mut x =
-        builder.conv("conv1", images, [CHANNELS, width], Window { kernel, stride: if pooled { 2 } else { 1 } })?;
+    let mut x = builder.conv(
+        "conv1",
+        images,
+        [CHANNELS, width],
+        Window { kernel, stride: if pooled { 2 } else { 1 }, groups: 1 },
+    )?;
     x = builder.batch_norm("bn1", &x, width)?;
     x = builder.node("Relu", "relu", &[&x], vec![]);
     if pooled {
-        x = builder.max_pool("maxpool", &x, Window { kernel: 3, stride: 2 });
+        x = builder.max_pool("maxpool", &x, Window { kernel: 3, stride: 2, groups: 1 });
     }
     Ok((x, width))
 }
 
-/// Two 3x3 convolutions with a residual connection, projected if input and output differ in shape.
-fn block(builder: &mut Builder, name: &str, x: &str, channels: [usize; 2], stride: usize) -> Result<String, Fault> {
+/// Two 3x3 convolutions or a bottleneck, with a residual connection, projected if input and output differ in shape.
+fn block(
+    builder: &mut Builder,
+    name: &str,
+    x: &str,
+    channels: [usize; 2],
+    stride: usize,
+    bottleneck: Option<Bottleneck>,
+) -> Result<String, Fault> {
     let part = |part: &str| format!("{name}.{part}");
     let [inputs, outputs] = channels;
-    let mut y = builder.conv(&part("conv1"), x, channels, Window { kernel: 3, stride })?;
-    y = builder.batch_norm(&part("bn1"), &y, outputs)?;
-    y = builder.node("Relu", &part("relu1"), &[&y], vec![]);
-    y = builder.conv(&part("conv2"), &y, [outputs, outputs], Window { kernel: 3, stride: 1 })?;
-    y = builder.batch_norm(&part("bn2"), &y, outputs)?;
+    let window = |kernel, stride, groups| Window { kernel, stride, groups };
+    let convolutions = match bottleneck {
+        None => vec![(channels, window(3, stride, 1)), ([outputs; 2], window(3, 1, 1))],
+        Some(bottleneck) => {
+            let inner = bottleneck.inner(outputs / Bottleneck::EXPANSION);
+            let spatial = window(3, stride, bottleneck.groups);
+            vec![([inputs, inner], window(1, 1, 1)), ([inner; 2], spatial), ([inner, outputs], window(1, 1, 1))]
+        }
+    };
+    let mut y = x.to_string();
+    for (number, (channels, window)) in (1..).zip(convolutions) {
+        if number > 1 {
+            y = builder.node("Relu", &part(&format!("relu{}", number - 1)), &[&y], vec![]);
+        }
+        y = builder.conv(&part(&format!("conv{number}")), &y, channels, window)?;
+        y = builder.batch_norm(&part(&format!("bn{number}")), &y, channels[1])?;
+    }
     let mut shortcut = x.to_string();
     if inputs != outputs {
-        shortcut = builder.conv(&part("downsample.0"), x, channels, Window { kernel: 1, stride })?;
+        shortcut = builder.conv(&part("downsample.0"), x, channels, window(1, stride, 1))?;
         shortcut = builder.batch_norm(&part("downsample.1"), &shortcut, outputs)?;
     }
     y = builder.node("Add", &part("add"), &[&y, &shortcut], vec![]);
-    Ok(builder.node("Relu", &part("relu2"), &[&y], vec![]))
+    let last = if bottleneck.is_some() { "relu3" } else { "relu2" };
+    Ok(builder.node("Relu", &part(last), &[&y], vec![]))
 }
 
 fn classes(builder: &Builder) -> Result<usize, Fault> {
