@@ -35,8 +35,8 @@ pub trait GradientListener: Debug + Send + Sync {
     /// computes, in f32, if the parameter is: that, or its sum with the gradients of earlier passes, of the same type.
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any>;
 
-    /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes, in
-    /// f32.
+    /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes,
+    /// in f32.
     fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>);
 }
 
@@ -53,8 +53,8 @@ pub struct ParameterListener {
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs / groups, kernel_height, kernel_width]`,
 /// `gradient` (of the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + BatchNormOps {
-    /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then sums
-    /// in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours round
+    /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then
+    /// sums in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours round
     /// differently with each instruction set, and its products of matrices may; elsewhere they are slower.
     const CHANNELS_INNERMOST: bool = false;
 
@@ -118,7 +118,8 @@ pub trait ConvOps: HostOps + BatchNormOps {
         grouped::forward::<Self>(x, weight, sliding)
     }
 
-    /// The convolution with a prepared kernel, then [`BatchNormOps::bn_normalize`]: the same bits as one after the other.
+    /// The convolution with a prepared kernel, then [`BatchNormOps::bn_normalize`]: the same bits as one after the
+    /// other.
     fn convolution_normalized(
         x: FloatTensor<Self>,
         kernel: PreparedKernel<Self>,

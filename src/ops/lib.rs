@@ -1,8 +1,8 @@
 //! Backend-generic primitives that Burn lacks or computes too slowly for training convolutional networks.
 //!
 //! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies for some
-//! backends ([`kiln_kernels`] on processors), and a hand-written backward for `Autodiff`. The room knows no model, world or
-//! thread: values of other replicas come through [`statistics::StatisticsGroup`].
+//! backends ([`kiln_kernels`] on processors), and a hand-written backward for `Autodiff`. The room knows no model,
+//! world or thread: values of other replicas come through [`statistics::StatisticsGroup`].
 
 #[cfg(any(feature = "cuda", feature = "wgpu", test))]
 mod agreement;

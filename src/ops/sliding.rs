@@ -37,8 +37,8 @@ impl Sliding {
         (size + 2 * self.padding - kernel) / self.stride + 1
     }
 
-    /// The plan of a convolution of one group in the host's memory: of images `x` with kernels `weight`, by their shapes
-    /// as in [`super::ConvOps`].
+    /// The plan of a convolution of one group in the host's memory: of images `x` with kernels `weight`, by their
+    /// shapes as in [`super::ConvOps`].
     #[cfg(any(feature = "flex", feature = "tch"))]
     pub(super) fn plan(self, x: &Shape, weight: &Shape, parallel_for: ParallelFor) -> Convolution {
         let Self { stride, padding, algorithm, .. } = self;

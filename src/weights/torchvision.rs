@@ -1,6 +1,7 @@
 //! The published weights of torchvision's ResNets (`IMAGENET1K_V1`), cached in PyTorch's directory.
 //!
-//! The name of a published file ends with the first digits of its SHA-256. `kiln_objects::fetch` downloads, `pth` reads.
+//! The name of a published file ends with the first digits of its SHA-256. `kiln_objects::fetch` downloads, `pth`
+//! reads.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

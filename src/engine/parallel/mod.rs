@@ -4,11 +4,11 @@
 //! - A run: `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is
 //!   elastic membership.
 //! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
-//!   `passes.rs` the forward and backward passes, `reduction.rs` the sums of gradients, `sharding.rs` the update in parts,
-//!   `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison of replicas,
-//!   `stage.rs` the place among the stages of a model.
-//! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between processes by
-//!   the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
+//!   `passes.rs` the forward and backward passes, `reduction.rs` the sums of gradients, `sharding.rs` the update in
+//!   parts, `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison
+//!   of replicas, `stage.rs` the place among the stages of a model.
+//! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between
+//!   processes by the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
 //!
 //! This room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an [`Observer`].
 

@@ -2,8 +2,8 @@
 //!
 //! A replica of several stages is a pipeline over its micro-batches. Each stage adds its gradients in the order of the
 //! micro-batches, so the numbers are those of the whole model on one device. Huang et al. 2019, "GPipe: Efficient
-//! Training of Giant Neural Networks using Pipeline Parallelism"; Narayanan et al. 2019, "PipeDream: Generalized Pipeline
-//! Parallelism for DNN Training".
+//! Training of Giant Neural Networks using Pipeline Parallelism"; Narayanan et al. 2019, "PipeDream: Generalized
+//! Pipeline Parallelism for DNN Training".
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -63,8 +63,8 @@ pub(super) struct Stage<B: HostBackend> {
     outboxes: BTreeMap<usize, Outbox<B>>,
 }
 
-/// The units of each of `stages` stages of a model whose units cost `costs`, of which the later stages begin at `points`.
-/// Without any it is the cut whose most expensive stage costs least.
+/// The units of each of `stages` stages of a model whose units cost `costs`, of which the later stages begin at
+/// `points`. Without any it is the cut whose most expensive stage costs least.
 ///
 /// # Errors
 /// If there are fewer units than stages, or if a stage would have none.
@@ -151,8 +151,8 @@ impl<B: HostBackend> Stage<B> {
         self.world.blocks.iter().all(|block| block.len() == 1)
     }
 
-    /// The order of forward and backward passes. With a process for each worker, a stage holds no more micro-batches than
-    /// there are later stages. Elsewhere all forward passes come first, since no backward pass may run during a
+    /// The order of forward and backward passes. With a process for each worker, a stage holds no more micro-batches
+    /// than there are later stages. Elsewhere all forward passes come first, since no backward pass may run during a
     /// forward pass of the same process.
     pub(super) fn turns(&self, micro_batches: usize) -> Vec<Turn> {
         turns(micro_batches, ahead([self.number, self.world.stages], self.is_alone(), micro_batches))
@@ -225,8 +225,8 @@ impl<B: HostBackend> Stage<B> {
     }
 }
 
-/// How many forward passes stage `number` of `stages` begins before its first backward pass. `is_alone` is whether every
-/// process hosts one worker: then it holds few micro-batches.
+/// How many forward passes stage `number` of `stages` begins before its first backward pass. `is_alone` is whether
+/// every process hosts one worker: then it holds few micro-batches.
 pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize) -> usize {
     match stages {
         1 => 1,

@@ -1,10 +1,11 @@
 //! The gradient of a convolution's weight by products of matrices, on matrix units.
 //!
-//! CubeCL has a kernel for it, in which few units add up all pixels of the batch, and which writes zeros into the gradient
-//! if its size is not a multiple of the kernel's tile. Here the images, with their padding, and the gradient of the output
-//! lie in equal grids, a matrix each with the channels of a position in a row. Then the images under one tap of the kernel
-//! are the rows from another place on, and the tap's gradient is a product of the two matrices. Each is cut into pieces,
-//! so that there is work for the whole device; their products are added up in the same order every time.
+//! CubeCL has a kernel for it, in which few units add up all pixels of the batch, and which writes zeros into the
+//! gradient if its size is not a multiple of the kernel's tile. Here the images, with their padding, and the gradient
+//! of the output lie in equal grids, a matrix each with the channels of a position in a row. Then the images under one
+//! tap of the kernel are the rows from another place on, and the tap's gradient is a product of the two matrices. Each
+//! is cut into pieces, so that there is work for the whole device; their products are added up in the same order every
+//! time.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
@@ -167,8 +168,8 @@ fn place<E: Float, N: Size>(
     made[ABSOLUTE_POS] = value;
 }
 
-/// A value `[output, tap, input]` of the gradient per unit, from `products` `[tap, piece, output, input]`, which may have
-/// more outputs and inputs.
+/// A value `[output, tap, input]` of the gradient per unit, from `products` `[tap, piece, output, input]`, which may
+/// have more outputs and inputs.
 #[cube(launch)]
 fn add_pieces<E: Float>(
     products: &Tensor<f32>,

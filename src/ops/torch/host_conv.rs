@@ -16,8 +16,8 @@ pub(super) fn plan(x: &TchTensor, weight: &TchTensor, sliding: Sliding) -> Optio
     are_ours.then(plan).filter(beats_one_dnn)
 }
 
-/// Whether it is faster than oneDNN: by Winograd's algorithm, and for small maps, on which few of oneDNN's blocks are full
-/// (batches of 32 and 64, one and two threads of a Xeon with AVX-512).
+/// Whether it is faster than oneDNN: by Winograd's algorithm, and for small maps, on which few of oneDNN's blocks are
+/// full (batches of 32 and 64, one and two threads of a Xeon with AVX-512).
 fn beats_one_dnn(plan: &Convolution) -> bool {
     let g = &plan.geometry;
     let is_small = !plan.is_direct && g.taps() > 1 && g.pixels() <= 4;

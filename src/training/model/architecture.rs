@@ -33,7 +33,8 @@ const BASE: usize = 64;
 const TABLE: [([usize; 4], bool); 5] =
     [([2; 4], false), ([3, 4, 6, 3], false), ([3, 4, 6, 3], true), ([3, 4, 23, 3], true), ([3, 8, 36, 3], true)];
 
-/// The number of blocks in each of the four stages, and their kind. Its text is its usual name, as in `ResNeXt-50 32x4d`.
+/// The number of blocks in each of the four stages, and their kind. Its text is its usual name, as in
+/// `ResNeXt-50 32x4d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Architecture {
     /// Blocks by stage, each at least 1.
@@ -98,9 +99,9 @@ impl Architecture {
     }
 
     /// The units of a forward pass: the stem, each block, the classifier. Each has its layers, by torchvision's names,
-    /// and its work, in 3x3 convolutions of stride 1 from and to the channels of its stage. These cost the same in every
-    /// stage: a later stage has twice the channels and a quarter of the pixels. The work of the stem and the classifier
-    /// is small and depends on the images.
+    /// and its work, in 3x3 convolutions of stride 1 from and to the channels of its stage. These cost the same in
+    /// every stage: a later stage has twice the channels and a quarter of the pixels. The work of the stem and the
+    /// classifier is small and depends on the images.
     pub fn units(self) -> Vec<(Vec<String>, f64)> {
         let block = |stage: usize, block: usize| (vec![format!("layer{}.{block}", stage + 1)], self.work(stage, block));
         let blocks = (0..4).flat_map(|stage| (0..self.blocks[stage]).map(move |number| block(stage, number)));

@@ -1,6 +1,6 @@
-//! ResNet-18 to ResNet-152: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1; wide ones
-//! and ResNeXts; with the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision
-//! from outside.
+//! ResNet-18 to ResNet-152: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1; wide
+//! ones and ResNeXts; with the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and
+//! precision from outside.
 
 use std::ops::Range;
 

@@ -26,7 +26,8 @@ pub fn count_parameters<B: Backend, M: Module<B>>(model: &M) -> ParameterCount {
 }
 
 /// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU
-/// (the next convolution's input), by unit, for images of `[height, width]`. An estimate: backends allocate temporaries too.
+/// (the next convolution's input), by unit, for images of `[height, width]`. An estimate: backends allocate temporaries
+/// too.
 pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> Vec<usize> {
     let halve = |side: usize| side.div_ceil(2);
     let (mut height, mut width, stem) = match config.stem {
