@@ -33,9 +33,10 @@ OURS := --lib --tests
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
 	sharding:: stages:: verify::
 
-# The tests of commands, data sets and hostile input whose subject depends on features.
-OF_FEATURES := config:: converted:: distributed:: doctor:: driver:: elastic:: engines:: guide:: hostile:: libraries:: \
-	limits:: parquet profile:: refusals:: remote:: rendezvous:: sharding:: storage:: verify::
+# The tests of commands, data sets and hostile input whose subject depends on features or on the backend.
+OF_FEATURES := config:: converted:: distributed:: doctor:: driver:: elastic:: engines:: guide:: hostile:: \
+	interruption:: libraries:: limits:: parquet profile:: refusals:: remote:: rendezvous:: resume:: sharding:: storage:: \
+	verify::
 
 # The readers of `make fuzz` that not every build has.
 READERS := gloo,parquet
