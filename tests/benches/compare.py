@@ -102,15 +102,15 @@ class Bench:
         ways = [[], ["--channels-last"], *([["--channels-last", "--compile"]] if self.options.compile else [])]
         return [lambda way=way: self.peer(kind, *arguments, *way, threads=threads) for way in ways]
 
-    def step(self, stem, batch, precision, threads, pixels=32, backend=None):
+    def step(self, stem, batch, precision, threads, pixels=32, backend=None, arch=None):
         """Of large images few suffice, which Kiln resizes while it trains."""
-        case = ["--stem", stem, "--precision", precision]
+        case = [*(["--arch", arch] if arch else []), "--stem", stem, "--precision", precision]
         case += [] if pixels == 32 else ["--image-size", str(pixels)]
         few = [] if pixels == 32 else ["data.train_size=512"]
         size = "" if pixels == 32 else f" {pixels} pixels,"
-        on = f"{backend} " if backend else ""
+        on, network = f"{backend} " if backend else "", f"{arch}, " if arch else ""
         self.compare(
-            f"{on}step, {stem} stem,{size} batch {batch}, {precision}, {threads} threads",
+            f"{on}step, {network}{stem} stem,{size} batch {batch}, {precision}, {threads} threads",
             lambda: self.kiln(*case, "--batch-size", str(batch), *few, threads=threads, backend=backend),
             self.peers("step", *case, "--batch", str(batch), threads=threads),
         )
@@ -246,6 +246,9 @@ def main():
         bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
     for backend in others:
         bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend=backend)
+    for backend in (None, *others):
+        bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend=backend, arch="resnet50")
+        bench.step("cifar", 32, "f32", bench.options.threads, backend=backend, arch="resnet50")
     bench.inference("imagenet", 16, bench.options.threads, pixels=224)
     bench.start_up()
     bench.loader()

@@ -15,11 +15,11 @@ import time
 WARM_UP = 3
 
 
-def network(stem):
+def network(arch, stem):
     import torchvision
     from torch import nn
 
-    model = torchvision.models.resnet18(num_classes=10)
+    model = getattr(torchvision.models, arch)(num_classes=10)
     if stem == "cifar":
         model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
@@ -48,7 +48,7 @@ def setting(case):
     device = "cuda" if torch.cuda.is_available() and case.device == "cuda" else "cpu"
     torch.backends.cudnn.benchmark = True
     layout = torch.channels_last if case.channels_last else torch.contiguous_format
-    model = network(case.stem).to(device, memory_format=layout)
+    model = network(case.arch, case.stem).to(device, memory_format=layout)
     if case.compile:
         model = torch.compile(model)
     images = torch.randn(case.batch, 3, case.image_size, case.image_size, device=device).contiguous(memory_format=layout)
@@ -183,6 +183,7 @@ def all_reduce(case):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["step", "first", "evaluate", "ddp", "all-reduce", "loader"])
+    parser.add_argument("--arch", default="resnet18")
     parser.add_argument("--stem", default="cifar")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=32)
