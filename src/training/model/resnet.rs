@@ -17,7 +17,7 @@ use kiln_ops::{
 use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
 
-/// Two 3x3 convolutions with a residual connection, or the three of a [`Bottleneck`](super::Bottleneck).
+/// Two 3x3 convolutions with a residual connection, or the three of a [`Bottleneck`].
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
     conv1: Conv2d<B>,
