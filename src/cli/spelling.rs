@@ -5,8 +5,14 @@ use std::ffi::{OsStr, OsString};
 use kiln_membership::Elastic;
 
 /// Common short options of other trainers, and their meaning.
-const SHORT: &[(&str, &str)] =
-    &[("-a", "--arch"), ("-b", "--batch-size"), ("-e", "--evaluate"), ("-j", "--workers"), ("-m", "--multirun")];
+const SHORT: &[(&str, &str)] = &[
+    ("-a", "--arch"),
+    ("-b", "--batch-size"),
+    ("-e", "--evaluate"),
+    ("-j", "--workers"),
+    ("-m", "--multirun"),
+    ("-p", "--print-freq"),
+];
 
 /// Options whose value is optional, so that clap accepts it only after `=`.
 const OPTIONAL: [&str; 2] = ["--resume", "--pretrained"];

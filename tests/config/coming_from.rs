@@ -43,7 +43,10 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (PYTORCH, "-a resnext50_32x4d", "--stem imagenet --depth 50 --groups 32 --width-per-group 4"),
     (PYTORCH, "-a resnext101_32x8d", "--stem imagenet --depth 101 --groups 32 --width-per-group 8"),
     (PYTORCH, "-a resnext101_64x4d", "--stem imagenet --depth 101 --groups 64 --width-per-group 4"),
+    (PYTORCH, "-j 8 -p 100", "--log-every 100"),
+    (PYTORCH, "--cache-dataset --use-deterministic-algorithms", "--deterministic"),
     (PYTORCH, "--amp", "--precision f16 run.half_if_fast=true"),
+    (PYTORCH, "--opt-level O1 --dummy", "--precision f16 run.half_if_fast=true --data synthetic"),
     (PYTORCH, "--opt sgd_nesterov", "--optimizer sgd --nesterov"),
     (
         PYTORCH,
@@ -125,6 +128,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (LIGHTNING, "trainer.num_sanity_val_steps=0 trainer.max_time=null", ""),
     (LIGHTNING, "trainer.enable_progress_bar=false trainer.profiler=simple", "--progress plain --profile"),
     (LIGHTNING, "--seed_everything=1", "--seed 1"),
+    (HYDRA, "data.num_workers=4 data.pin_memory=True", ""),
     (HYDRA, "seed=1 model.optimizer.lr=0.05", "--seed 1 --learning-rate 0.05"),
     (HYDRA, "lr=0.05", "--learning-rate 0.05"),
     (HYDRA, "optim.lr=0.05", "--learning-rate 0.05"),
@@ -150,6 +154,8 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
         "--schedule step schedule.step_epochs=30 schedule.gamma=0.1 schedule.counted_from=start schedule.interval=epoch",
     ),
     (TIMM, "--hflip 0.5 --input-size 3 224 224", "--image-size 224"),
+    (TIMM, "--native-amp", "--precision f16 run.half_if_fast=true"),
+    (TIMM, "--workers 8 --pin-mem --channels-last --torchcompile --no-prefetcher", ""),
     (TIMM, "--save-every 2 --cooldown-epochs 0", "--checkpoint-every 2epochs"),
     (TIMM, "--color-jitter 0.4", "data.color_jitter=0.4"),
     (TIMM, "--grad-accum-steps 4", "--accumulation-steps 4"),
@@ -169,6 +175,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (HUGGING_FACE, "--num_train_epochs 3 --per_device_train_batch_size 8", "--epochs 3 --batch-size 8"),
     (HUGGING_FACE, "--gradient_accumulation_steps 4 --max_grad_norm 1", "--accumulation-steps 4 --clip-grad-norm 1"),
     (HUGGING_FACE, "--mixed_precision bf16", "--precision bf16 run.half_if_fast=true"),
+    (HUGGING_FACE, "--dataloader_num_workers 4", ""),
     (HUGGING_FACE, "--bf16 --logging_steps 5", "--precision bf16 run.half_if_fast=true --log-every 5"),
     (TENSORFLOW, "--num_gpus 2 --distribution_strategy mirrored", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
     (TENSORFLOW, "--distribution_strategy one_device", "--strategy single"),
@@ -182,7 +189,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
 /// The same where the spelling is refused with words that name Kiln's.
 const REFUSED: &[(&str, &str, &str)] = &[
     (PYTORCH, "--opt sgd", "--optimizer sgd"),
-    (PYTORCH, "-j 8", "--threads N"),
+    (PYTORCH, "-j many", "--threads N"),
     (PYTORCH, "--multiprocessing-distributed", "--gpu-ids"),
     (PYTORCH, "--evaluate", "train evaluate --checkpoint PATH"),
     (PYTORCH, "--start-epoch 3", "--resume"),
@@ -204,7 +211,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (LIGHTNING, "trainer.devices=auto", "--gpu-ids 0,1"),
     (LIGHTNING, "trainer.max_time=soon", "--max-time 12h"),
     (LIGHTNING, "trainer.precision=64-true", "f32, bf16 or f16"),
-    (HYDRA, "data.num_workers=4", "--threads N"),
     (HYDRA, "logger=wandb", "--tensorboard"),
     (TIMM, "--wandb", "--tensorboard"),
     (TIMM, "--logger wandb", "--tensorboard"),
@@ -338,7 +344,7 @@ fn a_group_of_the_users_own_may_be_called_as_a_word_of_others() {
 
 #[test]
 fn every_complaint_about_foreign_words_comes_at_once_with_all_others() {
-    let lines = complaints(&words("trainer.devices=x --workers 3 --batch-size 0 trainer.max_epochs=x run.sede=1"));
+    let lines = complaints(&words("trainer.devices=x --workers x --batch-size 0 trainer.max_epochs=x run.sede=1"));
     assert_eq!(lines.len(), 5, "{lines:#?}");
     assert!(
         lines

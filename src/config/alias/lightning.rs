@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::super::time_limit;
 use super::Means::{Choice, Nothing, Read};
 use super::placement::{DEVICES, NODES, devices_per_machine, machines};
-use super::{Alias, BF16, F16, F32, LOGGER, Line};
+use super::{Alias, BF16, F16, F32, LOADERS, LOGGER, Line, Means};
 
 /// Batch-size keys that are ambiguous: per replica or global.
 pub const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
-const LOADING: &str = "remove it: threads of this process load images; --threads N limits all threads";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
+const PINNED: Means = Choice(&[("true", &[]), ("false", &[])], "the backend pins memory where that helps");
 
 pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.max_epochs", "run.epochs"),
@@ -107,10 +107,10 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key(BATCHES[1], "parallel.batch_size"),
     Alias::key("data.data_dir", "data.dir"),
     Alias::key("datamodule.data_dir", "data.dir"),
-    Alias::word("data.num_workers", Nothing(LOADING)),
-    Alias::word("datamodule.num_workers", Nothing(LOADING)),
-    Alias::word("data.pin_memory", Nothing("remove it: no memory is pinned")),
-    Alias::word("datamodule.pin_memory", Nothing("remove it: no memory is pinned")),
+    Alias::word("data.num_workers", LOADERS),
+    Alias::word("datamodule.num_workers", LOADERS),
+    Alias::word("data.pin_memory", PINNED),
+    Alias::word("datamodule.pin_memory", PINNED),
     Alias::word(
         "ckpt_path",
         Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),

@@ -2,7 +2,7 @@
 
 use super::Means::{Choice, Nothing, Read};
 use super::placement::{GPUS, LEGACY_NODES, gpus, machines};
-use super::{Alias, F16, F32};
+use super::{AMP_LEVEL, Alias, F16, F32};
 
 const SHARE: &str = "name the devices, as in --gpu-ids 0,1";
 
@@ -23,13 +23,7 @@ pub(super) const WORDS: &[Alias] = &[
         ),
     ),
     Alias::word("trainer.use_amp", Choice(&[("true", F16), ("false", F32)], "use --precision f16, bf16 or f32")),
-    Alias::word(
-        "trainer.amp_level",
-        Choice(
-            &[("o0", F32), ("o1", F16), ("o2", F16)],
-            "O3 keeps weights in f16, Kiln always in f32; use --precision f16",
-        ),
-    ),
+    Alias::word("trainer.amp_level", AMP_LEVEL),
     Alias::word(
         "trainer.amp_backend",
         Choice(&[("native", &[]), ("apex", &[])], "Kiln has its own mixed precision; use --precision f16 or bf16"),

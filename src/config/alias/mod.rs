@@ -37,11 +37,23 @@ const TRAINER: &str = "trainer.";
 const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard";
 const LOGGER: Means = Means::Choice(&[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])], LOGS);
 
+/// Processes that load: here threads of the training process do, as many as the machine has cores or `--threads` says.
+const LOADERS: Means = Means::Read(|value, _| match value.trim().parse::<u32>() {
+    Ok(_) => Ok(Vec::new()),
+    Err(_) => Err(("a whole number", "threads of this process load images; --threads N limits all threads".into())),
+});
+
 /// Who asks for mixed precision in the words of another trainer wants speed.
 const IF_FAST: (&str, &str) = ("run.half_if_fast", "true");
 const F16: Sets = &[("run.precision", "f16"), IF_FAST];
 const BF16: Sets = &[("run.precision", "bf16"), IF_FAST];
 const F32: Sets = &[("run.precision", "f32")];
+
+/// Apex's.
+const AMP_LEVEL: Means = Means::Choice(
+    &[("o0", F32), ("o1", F16), ("o2", F16)],
+    "O3 keeps weights in f16, Kiln always in f32; use --precision f16",
+);
 
 /// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.
 type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;

@@ -4,7 +4,7 @@
 
 use super::Means::{Choice, Nothing, Read, Sets};
 use super::placement::{devices, placed};
-use super::{Alias, BF16, F16, F32, LOGGER, LOGS, Line};
+use super::{AMP_LEVEL, Alias, BF16, F16, F32, LOADERS, LOGGER, LOGS, Line};
 
 /// The stem of torchvision's networks.
 const STEM: (&str, &str) = ("model.stem", "imagenet");
@@ -23,19 +23,24 @@ const RESNET: super::Means = Choice(
     ],
     "Kiln trains these networks only; for small images use --stem cifar",
 );
-const LOADING: super::Means = Nothing("remove it: threads of this process load images; --threads N limits all threads");
 /// timm counts epochs from the start of the run, torchvision from the end of the warm-up; both change the rate between
 /// epochs.
 const FROM_START: (&str, &str) = ("schedule.counted_from", "start");
 const AFTER_WARMUP: (&str, &str) = ("schedule.counted_from", "warmup");
 const BY_EPOCH: (&str, &str) = ("schedule.interval", "epoch");
-const KERNELS: super::Means = Nothing("remove it: the backend chooses layouts and kernels");
+const SYNTHETIC: super::Means = Sets(&[("data.source", "synthetic")]);
+/// What Kiln does anyway: the backend chooses layouts and kernels, the loader prefetches, an index of the files is
+/// kept.
+const ALWAYS: super::Means = Sets(&[]);
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Read(amp)),
     Alias::switch("--fp16", Sets(F16)),
     Alias::switch("--use-amp", Sets(F16)),
+    Alias::switch("--native-amp", Sets(F16)),
+    Alias::switch("--apex-amp", Sets(F16)),
+    Alias::word("--opt-level", AMP_LEVEL),
     Alias::switch("--bf16", Sets(BF16)),
     Alias::word("--amp-dtype", Read(amp)),
     Alias::word(
@@ -117,7 +122,8 @@ pub(super) const FLAGS: &[Alias] = &[
         ),
     ),
     Alias::switch("--dataset-download", Sets(&[("data.download", "true")])),
-    Alias::switch("--use-synthetic-data", Sets(&[("data.source", "synthetic")])),
+    Alias::switch("--use-synthetic-data", SYNTHETIC),
+    Alias::switch("--dummy", SYNTHETIC),
     Alias::key("--num-classes", "model.num_classes"),
     Alias::word("--arch", RESNET),
     Alias::word("--model", RESNET),
@@ -182,11 +188,18 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--evaluate", EVALUATE),
     Alias::switch("--test-only", EVALUATE),
     Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
-    Alias::word("--workers", LOADING),
-    Alias::word("--num-workers", LOADING),
-    Alias::switch("--pin-mem", LOADING),
-    Alias::switch("--channels-last", KERNELS),
-    Alias::switch("--torchcompile", KERNELS),
+    Alias::word("--workers", LOADERS),
+    Alias::word("--num-workers", LOADERS),
+    Alias::word("--dataloader-num-workers", LOADERS),
+    Alias::switch("--pin-mem", ALWAYS),
+    Alias::switch("--pin-memory", ALWAYS),
+    Alias::switch("--persistent-workers", ALWAYS),
+    Alias::switch("--no-prefetcher", ALWAYS),
+    Alias::switch("--use-multi-epochs-loader", ALWAYS),
+    Alias::switch("--cache-dataset", ALWAYS),
+    Alias::switch("--channels-last", ALWAYS),
+    Alias::switch("--torchcompile", ALWAYS),
+    Alias::switch("--use-deterministic-algorithms", Sets(&[("run.deterministic", "true")])),
 ];
 
 /// With torchvision's defaults, which `--lr-warmup-method` and `--lr-warmup-decay` change.
