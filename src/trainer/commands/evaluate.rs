@@ -42,17 +42,15 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     if unnamed("model.stem") {
         config.model.stem = file.model.stem;
     }
-    if unnamed("model.depth") {
-        config.model.depth = file.model.depth;
-    }
-    if unnamed("model.groups") {
-        config.model.groups = file.model.groups;
-    }
-    if unnamed("model.width_per_group") {
-        config.model.width_per_group = file.model.width_per_group;
-    }
-    if unnamed("model.width") {
-        config.model.width = file.model.width;
+    let (ours, theirs) = (&mut config.model, &file.model);
+    let sizes = [
+        ("model.depth", &mut ours.depth, theirs.depth),
+        ("model.groups", &mut ours.groups, theirs.groups),
+        ("model.width_per_group", &mut ours.width_per_group, theirs.width_per_group),
+        ("model.width", &mut ours.width, theirs.width),
+    ];
+    for (_, size, of_weights) in sizes.into_iter().filter(|(key, ..)| unnamed(key)) {
+        *size = of_weights;
     }
     if unnamed("model.num_classes") {
         // The number of classes of the images, with which the weights are compared.
