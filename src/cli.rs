@@ -23,6 +23,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kiln_system::{Error, Result};
 
+use self::model::{EVALUATE, Evaluate};
 use self::options::Options;
 use crate::config::Request;
 
@@ -62,7 +63,7 @@ commands! {
     #[command(skip)]
     Train(Options<true>),
     /// Measure a checkpoint on the validation images: accuracy, per-class accuracy, confusion matrix.
-    Evaluate(model::Evaluate),
+    Evaluate(Evaluate),
     /// Classify images: train predict --checkpoint runs/last cat.jpg dog.png.
     Predict(model::Predict),
     /// Write the weights of a checkpoint for PyTorch or ONNX Runtime.
@@ -158,7 +159,13 @@ impl Cli {
         let (words, unknown) = refusal::without_unknown(&chosen, words);
         let parsed = clap.try_get_matches_from_mut(words).and_then(|matches| Self::from_arg_matches(&matches));
         let mut command = match parsed {
-            Ok(Self { options, command }) => command.unwrap_or(Command::Train(options)),
+            Ok(Self { command: Some(command), .. }) => command,
+            Ok(Self { options: Options { request }, .. })
+                if request.flags.iter().any(|flag| EVALUATE.contains(&&*flag.key)) =>
+            {
+                Command::Evaluate(Evaluate::instead_of_training(request))
+            }
+            Ok(Self { options, .. }) => Command::Train(options),
             Err(help) if !help.use_stderr() => return Ok(Command::Help(printed::Help(help))),
             // What is missing was probably misspelt.
             Err(error) if error.kind() == ErrorKind::MissingRequiredArgument && !unknown.is_empty() => {

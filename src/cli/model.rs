@@ -30,12 +30,31 @@ fn which() -> impl TypedValueParser<Value = Which> {
     PossibleValuesParser::new(choices.map(Which::name)).map(chosen)
 }
 
+/// Options of other trainers that evaluate instead of training.
+pub(super) const EVALUATE: [&str; 2] = ["--evaluate", "--test-only"];
+
 #[derive(Debug, Args)]
 pub struct Evaluate {
     #[command(flatten)]
     pub source: Source,
     #[command(flatten)]
     options: Options<false>,
+}
+
+impl Evaluate {
+    /// What `--resume CHECKPOINT --evaluate`, which `request` has, means in other trainers.
+    pub(super) fn instead_of_training(mut request: Request) -> Self {
+        let is_checkpoint = |flag: &Setting| flag.key == "checkpoint.resume";
+        let checkpoint = request.flags.iter().find(|flag| is_checkpoint(flag)).map(|flag| flag.value.clone());
+        if checkpoint.is_none() {
+            request
+                .complaints
+                .push("--evaluate needs --resume CHECKPOINT; or use 'train evaluate --checkpoint PATH'".into());
+        }
+        request.flags.retain(|flag| !is_checkpoint(flag) && !EVALUATE.contains(&flag.key.as_str()));
+        let source = Source { checkpoint: checkpoint.unwrap_or_default().into(), which: None };
+        Self { source, options: Options { request } }
+    }
 }
 
 impl Run for Evaluate {

@@ -6,6 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 
 use super::Run;
 use super::refusal::as_checkpoint;
+use crate::config::alias::origins::ORIGINS;
 use crate::config::alias::{self, Alias};
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
@@ -39,7 +40,7 @@ impl<const TRAINS: bool> Args for Options<TRAINS> {
         let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
         let args = flags.map(|(title, flag)| describe(flag, help(flag, &schema, TRAINS)).help_heading(title));
         let foreign = alias::flags().filter(|_| TRAINS).map(|(long, alias)| describe_foreign(long, alias));
-        command.args(own_args()).args(args.collect::<Vec<_>>()).args(foreign)
+        command.args(own_args()).args(TRAINS.then(origin)).args(args.collect::<Vec<_>>()).args(foreign)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -63,6 +64,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
         let request = Request {
             saved: None,
             weights: None,
+            origin: matches.try_get_one::<String>("as").ok().flatten().cloned(),
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),
@@ -105,6 +107,16 @@ fn own_args() -> [Arg; 3] {
         path("config", "FILE").help("TOML file with any of the keys; may be repeated, the last one wins"),
         path("config-dir", "DIR").help("Directory with more groups, as GROUP/NAME.toml; may be repeated"),
     ]
+}
+
+/// The option for what the command line means.
+fn origin() -> Arg {
+    let names: Vec<_> = ORIGINS.iter().map(|origin| origin.name).collect();
+    let help = format!(
+        "Read the options as this script does: batch, learning rate, world size, defaults [choices: {}]",
+        names.join(", ")
+    );
+    Arg::new("as").long("as").value_name("ORIGIN").help(help).help_heading("Configuration")
 }
 
 /// The option for a flag of the table.

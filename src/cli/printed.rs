@@ -8,7 +8,7 @@ use kiln_system::{Result, shown};
 
 use super::options::Options;
 use super::{Cli, Run};
-use crate::config::{Request, resolve};
+use crate::config::{Request, Resolved, resolve};
 use crate::report::write_for_user;
 use crate::trainer::{completed, doctor, say};
 
@@ -24,7 +24,10 @@ impl Run for Config {
     }
 
     fn run(self) -> Result<u8> {
-        say(&resolve(&completed(self.options.request)?)?.config.to_toml());
+        let request = completed(self.options.request)?;
+        let Resolved { config, notes } = resolve(&request)?;
+        let notes = notes.iter().filter(|_| request.origin.is_some());
+        say(&notes.map(|note| format!("# {note}\n")).chain([config.to_toml()]).collect::<String>());
         Ok(0)
     }
 }

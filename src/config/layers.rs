@@ -9,13 +9,15 @@ use kiln_objects::is_url;
 use kiln_system::file::{self, TEXT};
 use kiln_system::shown;
 
-use super::alias;
+use super::alias::origins::Origin;
+use super::alias::{self, Alias};
 use super::interpolation::{self, Referents};
 use super::layer::{Complaints, Layer, Waiting};
 use super::merged::DEFAULTS;
+use super::origin;
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
-use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, suggestion};
+use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
 pub const SESSION_KEYS: [&str; 26] = [
@@ -53,6 +55,9 @@ const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 /// The key of a file outside a run's directory that is written.
 const WRITTEN: &str = "checkpoint.path";
 
+/// Lightning's command in front of its options, as in `fit --trainer.max_epochs 3`.
+const SUBCOMMAND: &str = "fit";
+
 #[derive(Clone)]
 pub(super) struct Layers {
     pub(super) defaults: Layer,
@@ -60,6 +65,8 @@ pub(super) struct Layers {
     pub(super) implied: [Layer; 2],
     /// The values of a checkpoint, which someone else may have written.
     saved: Option<Layer>,
+    /// The defaults of the script that the command line comes from; a saved configuration needs none.
+    origin: Layer,
     files: Vec<Layer>,
     /// Settings of `--fast-dev-run`.
     pub(super) dev_run: Layer,
@@ -73,7 +80,11 @@ pub(super) struct Layers {
 impl Layers {
     /// The layers of `request`; `dev_run` and `launcher` are still empty.
     pub(super) fn of(request: &Request, schema: &Schema, complaints: &mut Complaints) -> Self {
-        Reader { request, schema, complaints }.layers()
+        let origin = origin::of(request).unwrap_or_else(|complaint| {
+            complaints.lines.push(complaint);
+            None
+        });
+        Reader { request, schema, complaints, origin }.layers()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
@@ -81,10 +92,11 @@ impl Layers {
     }
 
     fn all_mut(&mut self) -> Vec<&mut Layer> {
-        let Self { defaults, implied, saved, files, dev_run, environment, arguments, flags, launcher } = self;
+        let Self { defaults, implied, saved, origin, files, dev_run, environment, arguments, flags, launcher } = self;
         std::iter::once(defaults)
             .chain(implied)
             .chain(saved)
+            .chain([origin])
             .chain(files)
             .chain([dev_run, environment, arguments, flags, launcher])
             .collect()
@@ -92,10 +104,10 @@ impl Layers {
 
     /// All layers but the defaults and what is implied, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
-        self.saved.iter().chain(self.typed())
+        self.saved.iter().chain([&self.origin]).chain(self.in_session())
     }
 
-    fn typed(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+    fn in_session(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
     }
 
@@ -110,7 +122,7 @@ impl Layers {
             let address = Path::new(value.as_str()?);
             let is_resumed =
                 resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
-            let is_typed = is_resumed || self.typed().any(|layer| layer.find(key).is_some());
+            let is_typed = is_resumed || self.in_session().any(|layer| layer.find(key).is_some());
             let (shown, flag) = (shown(address), flag::setting(key, value.as_str()?));
             let is_written = *key == WRITTEN;
             let rule = if is_written { "files are written" } else { "addresses are used" };
@@ -129,6 +141,17 @@ impl Layers {
         self.by_the_user().rev().find_map(|layer| layer.find(key))
     }
 
+    /// The value of `key` that was given for this session, but by no launcher, and where.
+    pub(super) fn typed(&self, key: &str) -> Option<(&toml::Value, &str)> {
+        let layers = self.files.iter().chain([&self.environment, &self.arguments, &self.flags]);
+        layers.rev().find_map(|layer| layer.find(key))
+    }
+
+    /// Whether the value of `key` is that of a resumed run.
+    pub(super) fn is_saved(&self, key: &str) -> bool {
+        self.saved.is_some() && self.typed(key).is_none()
+    }
+
     pub(super) fn is_dev_run(&self) -> bool {
         self.chosen("run.fast_dev_run").and_then(|(value, _)| value.as_bool()).unwrap_or(false)
     }
@@ -138,13 +161,23 @@ struct Reader<'a> {
     request: &'a Request,
     schema: &'a Schema,
     complaints: &'a mut Complaints,
+    origin: Option<&'static Origin>,
 }
 
 impl Reader<'_> {
+    /// What `name` means as a word of another trainer: of the origin, or of any.
+    fn alias(&self, name: &str) -> Option<&'static Alias> {
+        self.origin.and_then(|origin| origin.word(name)).or_else(|| alias::find(name))
+    }
+
     /// Adds the settings of the aliases in `line` to `layer`.
     fn translate(&mut self, line: &[Setting], layer: &mut Layer) {
-        for (typed, alias) in line.iter().filter_map(|typed| Some((typed, alias::find(&typed.key)?))) {
-            match alias.read(typed, line, self.schema) {
+        for typed in line {
+            let read = match self.alias(&typed.key) {
+                Some(alias) => alias.read(typed, line, self.schema),
+                None => Err(alias::elsewhere(typed)),
+            };
+            match read {
                 Ok(settings) => settings.into_iter().for_each(|(key, text)| {
                     layer.add_text(key, &text, typed.place.clone(), self.schema, self.complaints);
                 }),
@@ -160,11 +193,14 @@ impl Reader<'_> {
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
-        let implied = Default::default();
-        let mut layers = Layers { defaults, implied, saved, files, dev_run, environment, arguments, flags, launcher };
+        let (origin, implied) = (self.origin(saved.is_some()), Default::default());
+        let mut layers =
+            Layers { defaults, implied, saved, origin, files, dev_run, environment, arguments, flags, launcher };
         let referents = Referents { schema: self.schema, environment: &self.request.environment };
         if layers.saved.is_none() {
             layers.implied = self.implied(&layers, &referents);
+            let [_, weights] = &layers.implied;
+            layers.origin.retain(|key, _| weights.find(key).is_none());
         }
         interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
         layers
@@ -180,6 +216,18 @@ impl Reader<'_> {
         let weights = self.request.weights.as_ref();
         let weights = weights.map(|weights| self.toml(&weights.text, &shown(&weights.path)));
         [photographs, weights].map(Option::unwrap_or_default)
+    }
+
+    /// The defaults of the origin's script.
+    fn origin(&mut self, is_resumed: bool) -> Layer {
+        let mut layer = Layer::default();
+        if let Some(origin) = self.origin.filter(|_| !is_resumed) {
+            for (key, text) in origin.defaults.iter().copied().flatten() {
+                let place = format!("default of {}", origin.script);
+                layer.add_text(key, text, place, self.schema, self.complaints);
+            }
+        }
+        layer
     }
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {
@@ -219,20 +267,29 @@ impl Reader<'_> {
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
-        let is_word = |name: &str| alias::find(name).is_some() && groups.iter().all(|group| group != name);
-        let is_one = |argument: &&String| pair(argument).is_some_and(|(key, _)| is_word(key));
-        let words: Vec<_> =
-            self.request.arguments.iter().filter(is_one).filter_map(|argument| word(argument)).collect();
+        let is_word = |name: &str| self.alias(name).is_some() && groups.iter().all(|group| group != name);
+        let word = |argument: &String| {
+            let (name, value) = pair(argument).filter(|(key, _)| is_word(key))?;
+            let (key, place) = (self.alias(name)?.name.into(), format!("argument '{argument}'"));
+            Some(Setting { key, value: value.into(), place })
+        };
+        let words: Vec<_> = self.request.arguments.iter().filter_map(word).collect();
         self.translate(&words, &mut layer);
-        let mistaken = mistaken_command(&self.request.arguments);
+        let mut bare = self.request.arguments.iter().filter(|argument| pair(argument).is_none());
+        let directory = bare.find(|word| *word != SUBCOMMAND).filter(|_| self.origin.is_some());
+        let mistaken = mistaken::command(&self.request.arguments).filter(|_| self.origin.is_none());
         self.complaints.lines.extend(mistaken.clone());
         // The words after a command belong to it.
         let is_read = |argument: &&String| mistaken.is_none() || argument.contains('=');
         for argument in self.request.arguments.iter().filter(is_read) {
             let place = format!("argument '{argument}'");
             match pair(argument) {
-                None => self.complaints.lines.push(not_a_setting(argument)),
-                Some((key, _)) if is_word(key) => {}
+                None if Some(argument) == directory => {
+                    layer.add_text("data.dir", argument, place, self.schema, self.complaints);
+                }
+                None if self.origin.is_some() && argument == SUBCOMMAND => {}
+                None => self.complaints.lines.push(mistaken::argument(argument)),
+                Some((key, _)) if self.alias(key).is_some() && groups.iter().all(|group| group != key) => {}
                 Some((key, text)) if alias::is_unset(key, text) => {}
                 Some((key, text)) if key.contains('.') => {
                     layer.add_text(key, text, place, self.schema, self.complaints);
@@ -274,71 +331,15 @@ impl Reader<'_> {
 
     fn flags(&mut self) -> Layer {
         let mut layer = Layer::default();
-        let is_foreign = |setting: &Setting| alias::find(&setting.key).is_some();
-        let (foreign, own): (Vec<_>, Vec<_>) = self.request.flags.iter().cloned().partition(is_foreign);
+        let is_own = |setting: &Setting| self.schema.default(&setting.key).is_some();
+        let (own, mut foreign): (Vec<_>, Vec<_>) = self.request.flags.iter().cloned().partition(is_own);
+        let means_another = |setting: &Setting| self.origin.is_some_and(|origin| origin.word(&setting.place).is_some());
+        let (others, own): (Vec<_>, Vec<_>) = own.into_iter().partition(means_another);
+        foreign.extend(others.into_iter().map(|setting| Setting { key: setting.place.clone(), ..setting }));
         self.translate(&foreign, &mut layer);
         for Setting { key, value, place } in own.into_iter().filter(|it| !alias::is_unset(&it.key, &it.value)) {
             layer.add_text(&key, &value, place, self.schema, self.complaints);
         }
         layer
-    }
-}
-
-/// `KEY=VALUE` as an alias.
-fn word(argument: &str) -> Option<Setting> {
-    let (name, value) = pair(argument)?;
-    let name = alias::find(name)?.name;
-    Some(Setting { key: name.into(), value: value.into(), place: format!("argument '{argument}'") })
-}
-
-const COMMANDS: [&str; 12] = [
-    "evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "verify", "report", "doctor",
-    "slurm",
-];
-
-const ELSEWHERE: [(&str, &str); 10] = [
-    ("eval", "evaluate"),
-    ("test", "evaluate"),
-    ("val", "evaluate"),
-    ("validate", "evaluate"),
-    ("fit", "--epochs N"),
-    ("train", "--epochs N"),
-    ("resume", "--resume"),
-    ("help", "--help"),
-    ("infer", "predict"),
-    ("tune", "find lr"),
-];
-
-fn command(word: &str) -> Option<String> {
-    let meant = ELSEWHERE.iter().find(|(known, _)| *known == word).map(|(_, command)| command.to_string());
-    meant.or_else(|| suggestion::nearest(word, COMMANDS.map(String::from)))
-}
-
-/// The complaint about a command that is mistyped or another trainer's, with the words after it.
-fn mistaken_command(arguments: &[String]) -> Option<String> {
-    let (word, others) = arguments.split_first()?;
-    let object = others.first().filter(|other| !other.contains('='))?;
-    let meant = command(word).filter(|_| !word.contains(['=', '/']))?;
-    let rest = match meant.as_str() {
-        "evaluate" | "predict" | "export" => format!(" --checkpoint {object}"),
-        "--resume" | "verify" | "report" => format!(" {object}"),
-        _ => String::new(),
-    };
-    Some(format!("unknown command '{word}'; did you mean 'train {meant}{rest}'?"))
-}
-
-/// The complaint about an argument without `=`.
-fn not_a_setting(argument: &str) -> String {
-    if argument.contains('/') {
-        return format!(
-            "unknown argument '{argument}'; for a directory of images use --data folder --data-dir {argument}"
-        );
-    }
-    match command(argument) {
-        Some(command) => {
-            let place = if command.starts_with("--") { "" } else { " a command comes before options" };
-            format!("unknown argument '{argument}'; did you mean 'train {command}'?{place}")
-        }
-        None => format!("unknown argument '{argument}'; options begin with --, settings look like run.epochs=3"),
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
 //! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
-//! launcher's variables, `suggestion` guesses what a wrong name means, `merged` merges the layers, `range` and `rules`
+//! launcher's variables, `suggestion` and `mistaken` guess what a wrong word means, `merged` merges the layers, `range` and `rules`
 //! check them. `resolve` runs all of this and reports every error at once. Devices and data files are checked by the
 //! rooms that open them. [`grid`] expands one command line to many configurations, some of
 //! their values from `draw`.
@@ -35,6 +35,9 @@ mod launcher;
 mod layer;
 mod layers;
 mod merged;
+mod mistaken;
+mod origin;
+mod own_words;
 mod parallel;
 mod range;
 pub mod removed;

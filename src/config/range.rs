@@ -115,6 +115,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("optim.ema_decay", Range::Fraction),
     ("schedule.warmup_epochs", Range::AtLeast(0.0)),
     ("schedule.warmup_start", Range::Within(0.0, 1.0)),
+    ("schedule.warmup_lr", Range::AtLeast(0.0)),
     ("schedule.step_epochs", Range::AtLeast(1.0)),
     ("schedule.gamma", Range::UpTo(1.0)),
     ("schedule.restart_epochs", Range::Within(1.0, MILLION)),

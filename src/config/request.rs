@@ -7,6 +7,8 @@ use toml::{Table, Value};
 /// The user's settings, uninterpreted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
+    /// Where the command line comes from, as `--as` says: what its settings mean there.
+    pub origin: Option<String>,
     /// The configuration of the checkpoint that is resumed or evaluated, the weakest layer after the defaults; keys of
     /// [`super::SESSION_KEYS`] are ignored.
     pub saved: Option<Saved>,

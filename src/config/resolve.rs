@@ -5,15 +5,16 @@
 
 use kiln_engine::optim::{CountedFrom, ScheduleKind};
 use kiln_engine::parallel::DistBackend;
-use kiln_membership::environment::identify;
+use kiln_membership::environment::{Identity, identify};
 use kiln_system::{Error, Result, shown};
 
+use super::alias::origins;
 use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
 use super::schema::{Schema, plain};
-use super::{Config, flag, launcher, rules};
+use super::{Config, flag, launcher, origin, own_words, rules};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
@@ -35,26 +36,19 @@ const BETWEEN_PROCESSES: [&str; 3] = ["parallel.dist_interface", "parallel.job_s
 /// impossible combinations.
 pub fn resolve(request: &Request) -> Result<Resolved> {
     let schema = Schema::new();
-    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
-    let mut layers = Layers::of(request, &schema, &mut complaints);
-    let mut notes = Vec::new();
-    if let Some(saved) = &request.saved {
-        notes.push(format!("settings are from '{}' unless given here", shown(&saved.path)));
-        notes.extend(saved.note.clone());
-    }
-    shrink_to_dev_run(&mut layers, &mut notes);
-    add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
-    let mut merged = Merged::of(layers.all())?;
-    insist_on_precision(&layers, &mut merged.config);
-    notes.extend(implied(&layers, &merged));
-    // The saved configuration of a resumed run already holds its warm-up.
-    if request.saved.is_none() {
-        shorten_default_warmup(&layers, &mut merged.config, &mut notes);
-        start_below_peak(&layers, &mut merged.config);
-    }
-    let Complaints { mut lines, refused, .. } = complaints;
+    let Assembled { merged, layers, complaints: Complaints { mut lines, refused, .. }, mut notes } =
+        assembled(request, &schema)?;
     lines.extend(rules::check(&merged, &refused, &schema));
-    lines.extend(rules::ambiguous_batch(&merged));
+    match &request.origin {
+        None => {
+            lines.extend(rules::ambiguous_batch(&merged));
+            notes.extend(origin::hint(request, &layers, &merged.config));
+        }
+        Some(_) if lines.is_empty() => {
+            notes.push(format!("in Kiln's own words: train {}", own_words::line(&merged.config, request)));
+        }
+        Some(_) => {}
+    }
     lines.extend(layers.untyped_addresses());
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
@@ -88,6 +82,49 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
     Ok(Resolved { config: merged.config, notes })
+}
+
+/// The layers of a request, merged.
+struct Assembled {
+    merged: Merged,
+    layers: Layers,
+    complaints: Complaints,
+    notes: Vec<String>,
+}
+
+fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
+    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
+    let mut layers = Layers::of(request, schema, &mut complaints);
+    let mut notes = Vec::new();
+    if let Some(saved) = &request.saved {
+        notes.push(format!("settings are from '{}' unless given here", shown(&saved.path)));
+        notes.extend(saved.note.clone());
+    }
+    shrink_to_dev_run(&mut layers, &mut notes);
+    let identity = add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
+    let mut merged = Merged::of(layers.all())?;
+    insist_on_precision(&layers, &mut merged.config);
+    notes.extend(implied(&layers, &merged));
+    if let Some(origin) = request.origin.as_deref().and_then(origins::find) {
+        let lines = origin::settle(origin, &layers, identity.as_ref(), &mut merged.config);
+        notes.push(format!("--as {}: read as a command line of {}, with its defaults", origin.name, origin.script));
+        notes.extend(lines.into_iter().map(|line| format!("--as {}: {line}", origin.name)));
+        notes.extend(origin.differs.iter().map(|line| format!("--as {}: {line}", origin.name)));
+    }
+    // The saved configuration of a resumed run already holds its warm-up.
+    if request.saved.is_none() {
+        shorten_default_warmup(&layers, &mut merged.config, &mut notes);
+        start_below_peak(&layers, &mut merged.config);
+    }
+    Ok(Assembled { merged, layers, complaints, notes })
+}
+
+/// The configuration from the valid settings, with the defaults that depend on others, unchecked.
+///
+/// # Errors
+/// As for [`resolve`], of a layer that cannot be merged.
+pub(super) fn merged(request: &Request) -> Result<Config> {
+    Ok(assembled(request, &Schema::new())?.merged.config)
 }
 
 /// The errors of single settings, without the rules about combinations, one line each.
@@ -159,17 +196,19 @@ fn add_launcher_layer(
     environment: &[(String, String)],
     lines: &mut Vec<String>,
     notes: &mut Vec<String>,
-) {
+) -> Option<Identity> {
     match identify(environment) {
         Ok(Some(identity)) => {
             layers.launcher = launcher::layer(&identity, &|key| layers.chosen(key), lines);
             let (rank, processes) = (identity.rank.value, identity.processes.value);
             notes.push(format!("{}: process {rank} of {processes}", identity.launcher));
+            return Some(identity);
         }
         Ok(None) => {}
         Err(Error::Usage(complaints)) => lines.extend(complaints),
         Err(other) => lines.push(other.to_string()),
     }
+    None
 }
 
 /// A half type given in Kiln's own spelling is used even if another trainer's flag allows it only where it is fast.
@@ -183,7 +222,7 @@ fn insist_on_precision(layers: &Layers, config: &mut Config) {
 fn start_below_peak(layers: &Layers, config: &mut Config) {
     let growth = config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps);
     let is_chosen = layers.chosen("schedule.warmup_start").is_some();
-    if config.schedule.warmup_epochs > 0.0 && growth <= 1.0 && !is_chosen {
+    if config.schedule.warmup_epochs > 0.0 && config.schedule.warmup_lr == 0.0 && growth <= 1.0 && !is_chosen {
         config.schedule.warmup_start = WARMUP_START;
     }
 }

@@ -14,6 +14,7 @@ use super::initial::ModelSummary;
 use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
+use crate::config::schema::enumerate;
 use crate::metrics::Card;
 
 pub(super) fn overview(
@@ -191,7 +192,10 @@ fn schedule(prepared: &Prepared) -> String {
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of the steps, then down"
             );
         }
-        ScheduleKind::Step => format!("x {} every {} steps", schedule.gamma, schedule.decay_steps),
+        ScheduleKind::Step if schedule.milestones.is_empty() => {
+            format!("x {} every {} steps", schedule.gamma, schedule.decay_steps)
+        }
+        ScheduleKind::Step => format!("x {} at steps {}", schedule.gamma, enumerate(&schedule.milestones, "and")),
     };
     let from = match (schedule.warmup_steps, schedule.counts_warmup, schedule.kind) {
         (0, ..) | (_, _, ScheduleKind::Constant) => "",

@@ -4,15 +4,19 @@
 //! those of its first versions, `launchers.rs` the flags of torchrun, `scripts.rs` those of PyTorch's scripts, timm and
 //! TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
 //! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an
-//! equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
+//! equivalent is refused with the closest setting. Kiln's own names take precedence over all of these. `origins.rs` has
+//! what whole command lines of a script mean (`--as ORIGIN`).
 
 mod launchers;
 mod lightning;
 mod lightning_legacy;
+pub mod origins;
 mod placement;
 mod scripts;
 
 pub use lightning::BATCHES;
+
+use std::collections::BTreeSet;
 
 use super::flag;
 use super::request::Setting;
@@ -100,9 +104,15 @@ pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
     let is_taken =
         move |long: &str| own().any(|alias| alias.name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
     let keys = all().filter_map(|alias| Some((alias.name.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
+    let mut seen = BTreeSet::new();
+    let of_origins = origins::ORIGINS.iter().flat_map(|origin| origin.words).filter_map(move |alias| {
+        let long = alias.name.strip_prefix("--").filter(|long| !is_taken(long) && seen.insert(*long))?;
+        Some((long.into(), alias))
+    });
     own()
         .map(|alias| (alias.name.trim_start_matches('-').into(), alias))
         .chain(keys.filter(move |key| !is_taken(&key.0)))
+        .chain(of_origins)
 }
 
 pub fn all() -> impl Iterator<Item = &'static Alias> {
@@ -113,6 +123,19 @@ pub fn all() -> impl Iterator<Item = &'static Alias> {
 pub fn find(name: &str) -> Option<&'static Alias> {
     let bare = || all().find(|alias| alias.name.strip_prefix(TRAINER) == Some(name));
     all().find(|alias| alias.name == name).or_else(bare)
+}
+
+/// The complaint about a word that has a meaning only where a command line comes from.
+pub(super) fn elsewhere(typed: &Setting) -> String {
+    let has = |origin: &&origins::Origin| origin.word(&typed.key).is_some();
+    let names: Vec<_> = origins::ORIGINS.iter().filter(has).map(|origin| origin.name).collect();
+    let remedy = names.iter().map(|name| format!("--as {name}")).collect::<Vec<_>>().join(" or ");
+    format!("{} has a meaning only in {}; for that add {remedy}", typed.key, enumerate(&names, "and"))
+}
+
+/// Whether a batch size that was set at `place` is the one of a data module, ambiguous but in Lightning.
+pub(super) fn is_of_data_module(place: &str) -> bool {
+    BATCHES.iter().any(|word| place.starts_with(&format!("argument '{word}=")))
 }
 
 /// The key with an alias that ends in `name`, as in `max_epochs`.

@@ -8,7 +8,7 @@ use super::{AMP_LEVEL, Alias, BF16, F16, F32, LOADERS, LOGGER, LOGS, Line};
 
 /// The stem of torchvision's networks.
 const STEM: (&str, &str) = ("model.stem", "imagenet");
-const RESNET: super::Means = Choice(
+pub(super) const RESNET: super::Means = Choice(
     &[
         ("resnet18", &[STEM, ("model.depth", "18")]),
         ("resnet34", &[STEM, ("model.depth", "34")]),
@@ -31,8 +31,7 @@ const BY_EPOCH: (&str, &str) = ("schedule.interval", "epoch");
 const SYNTHETIC: super::Means = Sets(&[("data.source", "synthetic")]);
 /// What Kiln does anyway: the backend chooses layouts and kernels, the loader prefetches, an index of the files is
 /// kept.
-const ALWAYS: super::Means = Sets(&[]);
-const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
+pub(super) const ALWAYS: super::Means = Sets(&[]);
 
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Read(amp)),
@@ -95,10 +94,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--lr-warmup-epochs", Read(|value, _| Ok(warm_up(value)))),
     Alias::key("--lr-warmup-method", "schedule.warmup_shape"),
     Alias::word("--lr-warmup-decay", Read(|value, _| warmup_decay(value))),
-    Alias::word(
-        "--warmup-lr",
-        Nothing("use schedule.warmup_start=0.01, the fraction of the peak at which the warm-up starts"),
-    ),
+    Alias::key("--warmup-lr", "schedule.warmup_lr"),
     Alias::switch("--no-aug", Sets(&[("data.augment", "false")])),
     Alias::key("--mixup-prob", "data.mix_prob"),
     Alias::word(
@@ -140,13 +136,6 @@ pub(super) const FLAGS: &[Alias] = &[
         "--cooldown-epochs",
         Choice(&[("0", &[])], "a schedule ends with the last epoch; raise --epochs, and set schedule.final_lr"),
     ),
-    Alias::word(
-        "--lr-base",
-        Nothing(
-            "use --learning-rate, which is per replica (about --lr-base x batch size / 256) and is scaled with the \
-             world size",
-        ),
-    ),
     Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
     Alias::word("--log-dir", Nothing("logs are in the run's directory; use --output-dir DIR and --tensorboard")),
     Alias::switch("--no-cuda", Sets(&[("parallel.backend", "flex")])),
@@ -178,15 +167,10 @@ pub(super) const FLAGS: &[Alias] = &[
             "there is no parameter server; use --strategy ddp",
         ),
     ),
-    Alias::switch(
-        "--multiprocessing-distributed",
-        Nothing(
-            "remove it: one process hosts all --gpu-ids of its machine, and --world-size counts devices, not machines",
-        ),
-    ),
     Alias::word("--start-epoch", Nothing("remove it: --resume continues at the exact image of its checkpoint")),
-    Alias::switch("--evaluate", EVALUATE),
-    Alias::switch("--test-only", EVALUATE),
+    // The command line makes these, with --resume, the command evaluate.
+    Alias::switch("--evaluate", ALWAYS),
+    Alias::switch("--test-only", ALWAYS),
     Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
     Alias::word("--workers", LOADERS),
     Alias::word("--num-workers", LOADERS),

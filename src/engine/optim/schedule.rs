@@ -29,8 +29,10 @@ pub struct Schedule {
     /// Steps between two changes of the rate, at least 1.
     pub interval: usize,
     pub total_steps: usize,
-    /// For `step`: steps between two decays.
+    /// For `step`: steps between two decays, unless there are milestones.
     pub decay_steps: usize,
+    /// For `step`: the steps at which the rate decays.
+    pub milestones: Vec<usize>,
     /// For `step`: the factor of a decay.
     pub gamma: f64,
     /// For `restarts`: steps of the first period, and the ratio of the lengths of consecutive periods.
@@ -52,7 +54,11 @@ impl Schedule {
         let peak = base * config.growth(world_size, accumulation_steps);
         Self {
             kind: config.kind,
-            base: if config.warmup_start > 0.0 { peak * config.warmup_start } else { base },
+            base: match (config.warmup_lr, config.warmup_start) {
+                (0.0, 0.0) => base,
+                (0.0, share) => peak * share,
+                (rate, _) => rate,
+            },
             peak,
             last: config.final_lr,
             warmup_steps: match config.kind {
@@ -68,6 +74,7 @@ impl Schedule {
             interval: if config.interval == ScheduleInterval::Epoch { steps_per_epoch.max(1) } else { 1 },
             total_steps: epochs * steps_per_epoch,
             decay_steps: (config.step_epochs * steps_per_epoch).max(1),
+            milestones: config.milestones.iter().map(|epoch| epoch * steps_per_epoch).collect(),
             gamma: config.gamma,
             period: ((config.restart_epochs * steps_per_epoch).max(1), config.restart_factor),
             rise: config.onecycle_rise,
@@ -97,7 +104,15 @@ impl Schedule {
             ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
             ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step)),
             ScheduleKind::OneCycle => self.one_cycle(step),
-            ScheduleKind::Step => self.peak * self.gamma.powi((step / self.decay_steps) as i32),
+            ScheduleKind::Step => self.peak * self.gamma.powi(self.decays(step) as i32),
+        }
+    }
+
+    /// How often the rate has decayed at step `step` of the shape.
+    fn decays(&self, step: usize) -> usize {
+        match &self.milestones[..] {
+            [] => step / self.decay_steps,
+            milestones => milestones.iter().filter(|milestone| **milestone <= step).count(),
         }
     }
 

@@ -1,0 +1,373 @@
+//! What the command lines of other training scripts mean there, for `--as ORIGIN`.
+//!
+//! Each entry says whose batch its script names, what its learning rate is for, what its world size counts, which
+//! defaults its options have, and which of its words mean something else elsewhere, or nothing. Sources are the parsers
+//! of the scripts in November 2026.
+
+use super::Means::{Choice, Nothing, Read, Sets};
+use super::scripts::{ALWAYS, RESNET};
+use super::{Alias, Sets as Settings};
+
+/// A training script and what its options mean.
+#[derive(Debug)]
+pub struct Origin {
+    /// What `--as` calls it.
+    pub name: &'static str,
+    /// Its script, in its repository.
+    pub script: &'static str,
+    pub batch: Batch,
+    pub rate: Rate,
+    /// Whether `--world-size` counts machines, with a replica on each of their devices.
+    pub counts_machines: bool,
+    /// The defaults of its options; later ones win.
+    pub defaults: &'static [Settings],
+    /// Words that have another meaning elsewhere, or none.
+    pub words: &'static [Alias],
+    /// Words of this script alone, besides `words`.
+    pub signature: &'static [&'static str],
+    /// What differs and cannot be set.
+    pub differs: &'static [&'static str],
+}
+
+/// The images that `--batch-size` counts. Shares of replicas are rounded down, as the scripts do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batch {
+    OfReplica,
+    OfMachine,
+    OfAll,
+}
+
+/// What the learning rate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// The global batch, whatever its size.
+    Final,
+    /// The batch of a replica, as for Kiln.
+    OfReplica,
+    /// 256 images, if it is the default or was given by one of these options; otherwise [`Rate::Final`].
+    Of256(&'static [&'static str]),
+}
+
+/// The origin that `--as` calls `name`.
+pub fn find(name: &str) -> Option<&'static Origin> {
+    ORIGINS.iter().find(|origin| origin.name == name)
+}
+
+impl Origin {
+    pub(in crate::config) fn word(&self, name: &str) -> Option<&'static Alias> {
+        self.words.iter().find(|alias| alias.name == name)
+    }
+}
+
+/// A directory of photographs; batch-norm of each replica on its own.
+const PHOTOGRAPHS: Settings = &[
+    ("data.source", "folder"),
+    ("data.image_size", "224"),
+    ("data.resized_crop", "0.08"),
+    ("data.center_crop", "0.875"),
+    ("data.normalization", "imagenet"),
+    ("model.stem", "imagenet"),
+    ("parallel.sync_bn", "false"),
+];
+const SGD: Settings = &[
+    ("run.epochs", "90"),
+    ("run.log_every", "10"),
+    ("optim.learning_rate", "0.1"),
+    ("optim.momentum", "0.9"),
+    ("optim.weight_decay", "1e-4"),
+];
+/// A tenth of the rate every 30 epochs, without a warm-up.
+const EVERY_30: Settings = &[
+    ("schedule.kind", "step"),
+    ("schedule.step_epochs", "30"),
+    ("schedule.gamma", "0.1"),
+    ("schedule.interval", "epoch"),
+    ("schedule.counted_from", "warmup"),
+    ("schedule.warmup_epochs", "0"),
+];
+/// The schedule of Goyal et al. (2017).
+const AT_30_60_80: Settings = &[
+    ("schedule.kind", "step"),
+    ("schedule.milestones", "30,60,80"),
+    ("schedule.gamma", "0.1"),
+    ("schedule.warmup_epochs", "5"),
+];
+const DEEP: Settings = &[("model.depth", "50")];
+/// Instead of 0, which stands for another rate.
+const FROM_ZERO: Settings = &[("schedule.warmup_lr", "1e-9")];
+
+const WEIGHT_DECAY: &str = "its decay is decoupled from the rate; give optim.weight_decay=X with X = decay x (1 - \
+     momentum) / learning rate";
+
+pub const ORIGINS: &[Origin] = &[
+    Origin {
+        name: "torchvision",
+        script: "references/classification/train.py",
+        batch: Batch::OfReplica,
+        rate: Rate::Final,
+        counts_machines: false,
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "32")]],
+        words: &[Alias::word(
+            "--opt",
+            Choice(
+                &[
+                    ("sgd", &[("optim.optimizer", "sgd")]),
+                    ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                    ("adamw", &[("optim.optimizer", "adamw"), ("optim.eps", "1e-8")]),
+                ],
+                "use --optimizer sgd, adamw or lars",
+            ),
+        )],
+        signature: &[
+            "--lr-scheduler",
+            "--lr-step-size",
+            "--lr-gamma",
+            "--lr-min",
+            "--lr-warmup-epochs",
+            "--lr-warmup-method",
+            "--lr-warmup-decay",
+            "--auto-augment",
+            "--cache-dataset",
+            "--test-only",
+        ],
+        differs: &[],
+    },
+    Origin {
+        name: "timm",
+        script: "train.py",
+        batch: Batch::OfReplica,
+        rate: Rate::Of256(&["--lr-base"]),
+        counts_machines: false,
+        defaults: &[
+            PHOTOGRAPHS,
+            SGD,
+            DEEP,
+            &[
+                ("run.epochs", "300"),
+                ("run.log_every", "50"),
+                ("run.seed", "42"),
+                ("data.center_crop", "0.95"),
+                ("data.color_jitter", "0.4"),
+                ("data.drop_last", "true"),
+                ("model.zero_init_last_bn", "true"),
+                ("parallel.batch_size", "128"),
+                ("optim.nesterov", "true"),
+                ("optim.weight_decay", "2e-5"),
+                ("optim.decay_norm_bias", "false"),
+                ("optim.label_smoothing", "0.1"),
+                ("schedule.kind", "cosine"),
+                ("schedule.interval", "epoch"),
+                ("schedule.counted_from", "start"),
+                ("schedule.warmup_epochs", "5"),
+                ("schedule.warmup_lr", "1e-5"),
+                ("schedule.step_epochs", "90"),
+                ("checkpoint.keep_best", "10"),
+            ],
+        ],
+        words: &[
+            Alias::word(
+                "--opt",
+                Choice(
+                    &[
+                        ("sgd", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                        ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                        ("momentum", &[("optim.optimizer", "sgd"), ("optim.nesterov", "false")]),
+                        ("adamw", &[("optim.optimizer", "adamw"), ("optim.nesterov", "false")]),
+                        ("lars", &[("optim.optimizer", "lars"), ("optim.nesterov", "false")]),
+                    ],
+                    "use --optimizer sgd, adamw or lars",
+                ),
+            ),
+            Alias::key("--lr-base", "optim.learning_rate"),
+            Alias::key("--lr-base-scale", "schedule.lr_scaling"),
+        ],
+        signature: &[
+            "--sched",
+            "--decay-epochs",
+            "--decay-rate",
+            "--min-lr",
+            "--warmup-lr",
+            "--cooldown-epochs",
+            "--amp-dtype",
+            "--clip-mode",
+            "--aa",
+            "--no-aug",
+            "--mixup-prob",
+            "--hflip",
+            "--native-amp",
+            "--no-prefetcher",
+        ],
+        differs: &["images are resized bilinearly, not by a random choice with bicubic"],
+    },
+    Origin {
+        name: "pytorch-examples",
+        script: "imagenet/main.py",
+        batch: Batch::OfMachine,
+        rate: Rate::Final,
+        counts_machines: true,
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256")]],
+        words: &[
+            Alias::switch("--multiprocessing-distributed", ALWAYS),
+            Alias::switch("--no-accel", Sets(&[("parallel.backend", "flex")])),
+        ],
+        signature: &[],
+        differs: &["the devices are those of --gpu-ids, not all that there are"],
+    },
+    Origin {
+        name: "lightning",
+        script: "examples/pytorch/domain_templates/imagenet.py",
+        batch: Batch::OfMachine,
+        rate: Rate::Final,
+        counts_machines: false,
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256"), ("run.seed", "42")]],
+        words: &[
+            Alias::word("model.arch", RESNET),
+            Alias::key("model.data_path", "data.dir"),
+            Alias::key("model.batch_size", "parallel.batch_size"),
+            Alias::key("model.momentum", "optim.momentum"),
+            Alias::key("model.weight_decay", "optim.weight_decay"),
+            Alias::word("model.workers", Read(count)),
+        ],
+        signature: &[],
+        differs: &["data.batch_size counts the images of a replica, model.batch_size those of a machine"],
+    },
+    Origin {
+        name: "apex",
+        script: "examples/imagenet/main_amp.py",
+        batch: Batch::OfReplica,
+        rate: Rate::Of256(&["--learning-rate"]),
+        counts_machines: false,
+        defaults: &[PHOTOGRAPHS, SGD, AT_30_60_80, FROM_ZERO, &[("parallel.batch_size", "256")]],
+        words: &[
+            Alias::key("--b", "parallel.batch_size"),
+            Alias::word("--loss-scale", Read(loss_scale)),
+            Alias::word("--static-loss-scale", Read(loss_scale)),
+            Alias::switch("--dynamic-loss-scale", ALWAYS),
+            Alias::word(
+                "--keep-batchnorm-fp32",
+                Choice(&[("true", &[])], "batch-norm always computes in f32; remove it"),
+            ),
+            Alias::word("--prof", Nothing("use --profile, and --max-steps N for a part of a run")),
+        ],
+        signature: &["--opt-level"],
+        differs: &["its warm-up is two steps ahead", "the loss scale of f16 adapts itself, which changes no number"],
+    },
+    Origin {
+        name: "horovod",
+        script: "examples/pytorch/pytorch_imagenet_resnet50.py",
+        batch: Batch::OfReplica,
+        rate: Rate::OfReplica,
+        counts_machines: false,
+        defaults: &[
+            PHOTOGRAPHS,
+            SGD,
+            DEEP,
+            AT_30_60_80,
+            &[
+                ("run.seed", "42"),
+                ("parallel.batch_size", "32"),
+                ("optim.learning_rate", "0.0125"),
+                ("schedule.warmup_start", "0"),
+                ("optim.weight_decay", "5e-5"),
+            ],
+        ],
+        words: &[
+            Alias::key("--base-lr", "optim.learning_rate"),
+            Alias::word("--train-dir", Read(split)),
+            Alias::word("--val-dir", Read(split)),
+            Alias::word("--val-batch-size", Read(count)),
+            Alias::word("--batches-per-allreduce", Read(accumulation)),
+            Alias::switch("--fp16-allreduce", Sets(&[("parallel.reduce_precision", "bf16")])),
+            Alias::switch("--use-adasum", Nothing("gradients are averaged; for large batches use --optimizer lars")),
+            Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
+        ],
+        signature: &[],
+        differs: &["its warm-up is one step ahead", "--fp16-allreduce sends gradients in bf16"],
+    },
+    Origin {
+        name: "composer",
+        script: "examples/imagenet/train_resnet_imagenet1k.py",
+        batch: Batch::OfAll,
+        rate: Rate::Final,
+        counts_machines: false,
+        defaults: &[
+            PHOTOGRAPHS,
+            SGD,
+            DEEP,
+            FROM_ZERO,
+            &[
+                ("run.seed", "17"),
+                ("data.drop_last", "true"),
+                ("parallel.batch_size", "2048"),
+                ("optim.learning_rate", "2.048"),
+                ("optim.momentum", "0.875"),
+                // 5e-4, decoupled, at these rate and momentum.
+                ("optim.weight_decay", "3.0517578125e-5"),
+                ("schedule.kind", "cosine"),
+                ("schedule.warmup_epochs", "8"),
+            ],
+        ],
+        words: &[
+            Alias::key("--train-batch-size", "parallel.batch_size"),
+            Alias::word("--eval-batch-size", Read(count)),
+            Alias::word("--max-duration", Read(|value, _| epochs("run.epochs", value))),
+            Alias::word("--t-warmup", Read(|value, _| epochs("schedule.warmup_epochs", value))),
+            Alias::word("--checkpoint-interval", Read(|value, _| interval(value))),
+            Alias::key("--save-checkpoint-dir", "run.output_dir"),
+            Alias::key("--load-checkpoint-path", "checkpoint.resume"),
+            Alias::word("--weight-decay", Nothing(WEIGHT_DECAY)),
+            Alias::word("--loss-name", Choice(&[("cross_entropy", &[])], "the loss is the cross-entropy; remove it")),
+            Alias::word("--recipe-name", Nothing("use --ema-decay, --label-smoothing and --mixup")),
+        ],
+        signature: &[],
+        differs: &["its decay is decoupled from the rate: the default 5e-4 is 3.05e-5 here"],
+    },
+];
+
+/// A number without effect on the numbers of a run.
+fn count(value: &str, _: &super::Line) -> super::Read {
+    match value.trim().parse::<u32>() {
+        Ok(_) => Ok(Vec::new()),
+        Err(_) => Err(("a whole number", "remove it".into())),
+    }
+}
+
+/// A power of two changes no number as long as nothing overflows.
+fn loss_scale(value: &str, _: &super::Line) -> super::Read {
+    match value.parse::<f64>() {
+        Ok(scale) if scale > 0.0 => Ok(Vec::new()),
+        _ if value == "dynamic" => Ok(Vec::new()),
+        _ => Err(("a positive number, or dynamic", "remove it: the loss scale of f16 adapts itself".into())),
+    }
+}
+
+/// A directory of one split, beside the other's.
+fn split(value: &str, _: &super::Line) -> super::Read {
+    let parts = value.trim_end_matches('/').rsplit_once('/');
+    match parts {
+        Some((root, "train" | "training" | "val" | "valid" | "validation" | "test")) => {
+            Ok(vec![("data.dir", root.into())])
+        }
+        _ => Err(("a directory named train or val", "use --data-dir DIR, with DIR/train and DIR/val".into())),
+    }
+}
+
+fn accumulation(value: &str, _: &super::Line) -> super::Read {
+    Ok(vec![("run.accumulation_steps", value.into()), ("schedule.scale_accumulation", "true".into())])
+}
+
+/// A duration such as `90ep`.
+fn epochs(key: &'static str, value: &str) -> super::Read {
+    match value.strip_suffix("ep") {
+        Some(epochs) => Ok(vec![(key, epochs.into())]),
+        None => Err(("a number of epochs, as in 90ep", format!("use {}", crate::config::flag::setting(key, "N")))),
+    }
+}
+
+fn interval(value: &str) -> super::Read {
+    let steps = value.strip_suffix("ba").map(|steps| format!("{steps}steps"));
+    match steps.or_else(|| value.strip_suffix("ep").map(|epochs| format!("{epochs}epochs"))) {
+        Some(every) => Ok(vec![("checkpoint.every", every)]),
+        None => Err(("a number of epochs or batches, as in 1ep", "use --checkpoint-every 1epochs".into())),
+    }
+}
