@@ -23,8 +23,10 @@ mod elastic;
 mod implied;
 mod interpolation;
 mod origin_rates;
+mod origins;
 mod processes;
 mod refusals;
+mod script_flags;
 
 const DEFAULT_TOML: &str = include_str!("../config/default.toml");
 

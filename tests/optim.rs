@@ -3,8 +3,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 use kiln_engine::optim::{
-    Arenas, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor, clip_factor_there,
-    global_norm, norms,
+    Arenas, AveragedSteps, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor,
+    clip_factor_there, global_norm, norms,
 };
 use kiln_engine::parallel::HostBackend;
 use serde_json::Value;
@@ -115,15 +115,40 @@ fn clipping_of_torch<B: HostBackend>() {
 
 fn average_by_formula<B: HostBackend>() {
     let params = tensors::<B>(&fixture()["params"]);
-    let mut average = WeightAverage::new(0.9, params.clone());
-    let doubled: Vec<_> = params.iter().map(|param| param.clone() * 2.0).collect();
-    average.update(doubled.clone());
-    average.update(doubled);
-    let expected: Vec<_> = params.iter().map(|param| param.clone() * (0.81 + 2.0 * 0.19)).collect();
-    for (ours, theirs) in average.values.iter().zip(expected) {
-        let distance: f32 = (ours.clone() - theirs).abs().max().into_data().iter::<f32>().next().unwrap();
-        assert!(distance < 1e-6, "off by {distance:e}");
-    }
+    // After step `n` every weight is `n + 1` times its first value; so is the average a multiple of it.
+    let follow = |steps: AveragedSteps, multiples: &[f64]| {
+        let mut average = WeightAverage::new(0.9, steps, params.clone());
+        for (step, multiple) in multiples.iter().enumerate() {
+            average.update(step, || params.iter().map(|param| param.clone() * (step + 1) as f64).collect());
+            for (ours, param) in average.values.iter().zip(&params) {
+                let wanted = param.clone() * *multiple;
+                let distance = (ours.clone() - wanted).abs().max().into_data().iter::<f32>().next().unwrap();
+                assert!(distance < 1e-5, "{steps:?}, step {step}: off by {distance:e}");
+            }
+        }
+    };
+    let steps = AveragedSteps { every: 1, per_epoch: 10, copied_until: None };
+    follow(steps, &[1.0, 1.1, 1.29]);
+    // torchvision's loop with --model-ema-steps 2: two epochs of three steps, of which the first warms up.
+    follow(AveragedSteps { every: 2, per_epoch: 3, copied_until: Some(3) }, &[1.0, 1.0, 3.0, 4.0, 4.0, 4.2]);
+    follow(AveragedSteps { every: 2, per_epoch: 3, copied_until: Some(0) }, &[1.0, 1.0, 1.2, 1.48, 1.48, 1.932]);
+}
+
+/// torchvision's `set_weight_decay` on a network with batch-norm and a classifier.
+#[test]
+fn weight_decay_follows_the_kind_of_a_parameter() {
+    let decays = |config: OptimConfig| {
+        [("conv1.weight", false), ("bn1.weight", true), ("bn1.bias", true), ("bn1.beta", true), ("fc.bias", true)]
+            .map(|(name, vector)| Parameter { name: name.into(), length: 1, vector, head: name.starts_with("fc") })
+            .map(|parameter| config.weight_decay_of(&parameter))
+    };
+    let all = OptimConfig { weight_decay: 0.1, ..OptimConfig::default() };
+    assert_eq!(decays(all.clone()), [0.1; 5]);
+    assert_eq!(decays(OptimConfig { decay_norm_bias: false, ..all.clone() }), [0.1, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(decays(OptimConfig { norm_weight_decay: 0.0, ..all.clone() }), [0.1, 0.0, 0.0, 0.0, 0.1]);
+    assert_eq!(decays(OptimConfig { bias_weight_decay: 0.2, ..all.clone() }), [0.1, 0.1, 0.2, 0.2, 0.2]);
+    let both = OptimConfig { norm_weight_decay: 0.0, bias_weight_decay: 0.2, ..all };
+    assert_eq!(decays(both), [0.1, 0.0, 0.2, 0.2, 0.2]);
 }
 
 /// Parameters that share vectors come back as they were, and take the same steps as alone.
@@ -148,7 +173,7 @@ fn arenas_change_nothing<B: HostBackend>() {
     let numbers = |tensors: Vec<Tensor<B, 1>>| -> Vec<Vec<f32>> {
         tensors.into_iter().map(|it| it.into_data().iter::<f32>().collect()).collect()
     };
-    let together = Arenas::together(&parameters);
+    let together = Arenas::together(&parameters, &OptimConfig::default());
     let packed = together.pack(values(0));
     assert_eq!(numbers(packed.clone()).iter().map(Vec::len).collect::<Vec<_>>(), [256, 128, 200, 3]);
     let sum = |values: Vec<Vec<f32>>| values.concat().iter().map(|value| f64::from(*value)).sum::<f64>();

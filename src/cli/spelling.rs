@@ -12,6 +12,23 @@ const SHORT: &[(&str, &str)] = &[
     ("-j", "--workers"),
     ("-m", "--multirun"),
     ("-p", "--print-freq"),
+    ("-vb", "--validation-batch-size"),
+];
+
+/// Options with several numbers, as in `--input-size 3 224 224`.
+const LISTS: [&str; 12] = [
+    "--cutmix-minmax",
+    "--decay-milestones",
+    "--input-size",
+    "--lr-noise",
+    "--mean",
+    "--opt-betas",
+    "--ratio",
+    "--scale",
+    "--std",
+    "--train-batch-sizes",
+    "--train-img-sizes",
+    "--train-size-probs",
 ];
 
 /// Options whose value is optional, so that clap accepts it only after `=`.
@@ -31,9 +48,9 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
             continue;
         }
         let mut argument = long(kebab_case(argument));
-        if argument == "--input-size" {
+        if LISTS.iter().any(|name| argument == *name) {
             argument.push("=");
-            argument.push(sizes(&mut arguments));
+            argument.push(numbers(&mut arguments));
         }
         if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy())) {
             argument.push("=");
@@ -45,9 +62,9 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
 }
 
 /// The numbers that follow, as one value.
-fn sizes(arguments: &mut std::iter::Peekable<impl Iterator<Item = OsString>>) -> String {
-    let is_number = |word: &OsString| word.to_string_lossy().chars().all(|letter| letter.is_ascii_digit());
-    let numbers = std::iter::from_fn(|| arguments.next_if(is_number)).take(3);
+fn numbers(arguments: &mut std::iter::Peekable<impl Iterator<Item = OsString>>) -> String {
+    let is_number = |word: &OsString| word.to_string_lossy().parse::<f64>().is_ok();
+    let numbers = std::iter::from_fn(|| arguments.next_if(is_number));
     numbers.map(|number| number.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 

@@ -170,6 +170,12 @@ impl Reader<'_> {
         self.origin.and_then(|origin| origin.word(name)).or_else(|| alias::find(name))
     }
 
+    /// Whether `value` stands for no value of `key`; -1 does in scripts that ask a launcher's variables then.
+    fn is_unset(&self, key: &str, value: &str) -> bool {
+        let is_asked = self.origin.is_some() && ["parallel.world_size", "parallel.rank"].contains(&key);
+        alias::is_unset(key, value) || (is_asked && value == "-1")
+    }
+
     /// Adds the settings of the aliases in `line` to `layer`.
     fn translate(&mut self, line: &[Setting], layer: &mut Layer) {
         for typed in line {
@@ -290,7 +296,7 @@ impl Reader<'_> {
                 None if self.origin.is_some() && argument == SUBCOMMAND => {}
                 None => self.complaints.lines.push(mistaken::argument(argument)),
                 Some((key, _)) if self.alias(key).is_some() && groups.iter().all(|group| group != key) => {}
-                Some((key, text)) if alias::is_unset(key, text) => {}
+                Some((key, text)) if self.is_unset(key, text) => {}
                 Some((key, text)) if key.contains('.') => {
                     layer.add_text(key, text, place, self.schema, self.complaints);
                 }
@@ -337,8 +343,10 @@ impl Reader<'_> {
         let (others, own): (Vec<_>, Vec<_>) = own.into_iter().partition(means_another);
         foreign.extend(others.into_iter().map(|setting| Setting { key: setting.place.clone(), ..setting }));
         self.translate(&foreign, &mut layer);
-        for Setting { key, value, place } in own.into_iter().filter(|it| !alias::is_unset(&it.key, &it.value)) {
-            layer.add_text(&key, &value, place, self.schema, self.complaints);
+        for Setting { key, value, place } in own {
+            if !self.is_unset(&key, &value) {
+                layer.add_text(&key, &value, place, self.schema, self.complaints);
+            }
         }
         layer
     }

@@ -74,6 +74,21 @@ pub(super) fn settle(
         let each = config.parallel.batch_size;
         lines.push(format!("the {sharers} {whose} share a batch of {whole} images: --batch-size {each}"));
     }
+    if origin.scales_average && config.optim.ema_decay > 0.0 && is_new("optim.ema_decay") {
+        let optim = &mut config.optim;
+        let images = config.parallel.world_size * config.parallel.batch_size * optim.ema_every;
+        let share = (1.0 - optim.ema_decay) * images as f64 / config.run.epochs.max(1) as f64;
+        optim.ema_decay = 1.0 - share.min(1.0);
+        lines.push(format!(
+            "the decay of the averaged weights follows batch and epochs: --ema-decay {}",
+            optim.ema_decay
+        ));
+    }
+    let (warmup, epochs) = (config.schedule.warmup_epochs, config.run.epochs as f64);
+    if warmup > epochs && layers.typed("schedule.warmup_epochs").is_none() && is_new("schedule.warmup_epochs") {
+        config.schedule.warmup_epochs = epochs;
+        lines.push(format!("its warm-up of {warmup} epochs ends with the run: --warmup-epochs {epochs}"));
+    }
     if is_new(RATE) && layers.typed(SCALING).is_none_or(|(_, place)| place == "--lr-base-scale") {
         lines.extend(settle_rate(origin, layers, config));
     }
@@ -89,7 +104,8 @@ fn settle_rate(origin: &Origin, layers: &Layers, config: &mut Config) -> Option<
         Rate::Of256(options) => options,
     };
     let place = layers.chosen(RATE).map_or("", |(_, place)| place);
-    if !options.contains(&place) && !(is_default && matches!(origin.rate, Rate::Of256(_))) {
+    let is_of_256 = options.contains(&place) || (is_default && matches!(origin.rate, Rate::Of256(_)));
+    if !is_of_256 {
         config.schedule.lr_scaling = LrScaling::None;
         return Some(format!("the learning rate {rate} is for the global batch: --lr-scaling none"));
     }

@@ -136,6 +136,9 @@ pub struct DataConfig {
     pub drop_last: bool,
     pub normalization: NormalizationKind,
     pub image_size: usize,
+    /// 0 for `image_size`.
+    #[serde(default)]
+    pub val_image_size: usize,
     #[serde(default)]
     pub exif: Exif,
     #[serde(default)]
@@ -163,6 +166,13 @@ pub struct DataConfig {
     pub val_size: usize,
 }
 
+impl DataConfig {
+    /// The side of validation images in pixels.
+    pub fn validation_side(&self) -> usize {
+        if self.val_image_size == 0 { self.image_size } else { self.val_image_size }
+    }
+}
+
 impl Default for DataConfig {
     fn default() -> Self {
         Self {
@@ -188,6 +198,7 @@ impl Default for DataConfig {
             drop_last: false,
             normalization: NormalizationKind::Dataset,
             image_size: 32,
+            val_image_size: 0,
             exif: Exif::Ignore,
             decode: Decode::Whole,
             corrupt: Corrupt::Refuse,

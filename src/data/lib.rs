@@ -198,12 +198,12 @@ fn unread(config: &DataConfig) -> Error {
 
 /// Images in memory, framed as squares of the configured size.
 fn in_squares(splits: DataSplits, config: &DataConfig) -> DataSplits {
-    let framed = |images: Arc<ImageSet>, framing| {
-        Arc::new(Arc::unwrap_or_clone(images).framed(config.image_size, framing, config.cache_mb))
+    let framed = |images: Arc<ImageSet>, side, framing| {
+        Arc::new(Arc::unwrap_or_clone(images).framed(side, framing, config.cache_mb))
     };
     DataSplits {
-        train: framed(splits.train, Framing::for_training(config)),
-        validation: framed(splits.validation, Framing::for_validation(config)),
+        train: framed(splits.train, config.image_size, Framing::for_training(config)),
+        validation: framed(splits.validation, config.validation_side(), Framing::for_validation(config)),
         ..splits
     }
 }

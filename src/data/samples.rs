@@ -154,9 +154,11 @@ pub(super) fn in_parallel<T: Send, R: Send>(
 
 /// Refuses a size of images that is not possible.
 pub(super) fn check_side(config: &DataConfig) -> Result<()> {
-    if (1..=WIDEST).contains(&config.image_size) {
-        return Ok(());
+    let sides = [("data.image_size", config.image_size), ("data.val_image_size", config.validation_side())];
+    match sides.into_iter().find(|(_, side)| !(1..=WIDEST).contains(side)) {
+        Some((key, side)) => {
+            Err(Error::usage(format!("{key} must be 1 to {WIDEST} pixels, got '{side}'; 32 is usual")))
+        }
+        None => Ok(()),
     }
-    let size = config.image_size;
-    Err(Error::usage(format!("data.image_size must be 1 to {WIDEST} pixels, got '{size}'; 32 is usual")))
 }

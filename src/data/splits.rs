@@ -20,13 +20,14 @@ const LOOKS: usize = 16;
 /// The largest side of a small image, in pixels, and the most bytes of one.
 const SMALL: (usize, u32) = (64, 1 << 15);
 
-/// Both splits of a source, with every image framed as a square of `image_size` pixels.
+/// Both splits of a source, with every image framed as a square of the configured size.
 pub(super) fn splits(
     samples: Arc<dyn Samples>,
     config: &DataConfig,
     progress: &dyn Fn(Progress),
 ) -> Result<DataSplits> {
-    let bytes = (samples.index().len() * CHANNELS * config.image_size * config.image_size) as u64;
+    let side = config.image_size.max(config.validation_side());
+    let bytes = (samples.index().len() * CHANNELS * side * side) as u64;
     let cached = bytes <= config.cache_mb << 20;
     let [training, validation] = samples.index().splits();
     for (ids, what) in [(&training, "training"), (&validation, "validation")] {
@@ -34,21 +35,21 @@ pub(super) fn splits(
             return Err(Error::Data(format!("'{}' has no images for {what}; add some", shown(&config.dir))));
         }
     }
-    let split = |ids: Range<usize>, name: &str, framing: Framing| {
+    let split = |ids: Range<usize>, name: &str, side: usize, framing: Framing| {
         let report = |done, total| {
             progress(Progress::Files { what: shown(config.dir.join(name)), done, total });
         };
         let keeps = cached && !framing.is_random();
-        set(&samples, ids, config.image_size, framing, keeps.then_some(&report)).map(Arc::new)
+        set(&samples, ids, side, framing, keeps.then_some(&report)).map(Arc::new)
     };
     let is_enlarged = config.image_size > SMALL.0;
     let small_side = is_enlarged.then(|| small_side(&*samples, training.clone())).flatten();
     let shards = if config.order == Order::Window { training.clone() } else { 0..0 };
     let shards = shards.map(|id| samples.index().file_number(id)).collect();
-    let train = split(training, "train", Framing::for_training(config))?;
+    let train = split(training, "train", config.image_size, Framing::for_training(config))?;
     Ok(DataSplits {
         train: Arc::new(Arc::unwrap_or_clone(train).in_shards(shards)),
-        validation: split(validation, "val", Framing::for_validation(config))?,
+        validation: split(validation, "val", config.validation_side(), Framing::for_validation(config))?,
         normalization: Normalization::IMAGENET,
         small_side,
         left_out: samples.index().head.left_out.unwrap_or_default(),

@@ -181,7 +181,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
 fn settings(saved: Option<&Saved>) -> Stated {
     let config = saved.and_then(|saved| toml::from_str::<Config>(&saved.whole()).ok());
     config.map_or_else(Stated::default, |Config { data, .. }| Stated {
-        size: Some(data.image_size),
+        size: Some(data.validation_side()),
         center_crop: Some(data.center_crop),
         exif: Some(data.exif),
         ..Stated::default()

@@ -121,12 +121,15 @@ fn data(config: &DataConfig, prepared: &Prepared) -> String {
         Source::Synthetic => "synthetic".into(),
         source => format!("{} in {}", format!("{source:?}").to_lowercase(), shown(&config.dir)),
     };
-    let [height, width] = prepared.splits.train.size();
+    let (train, validation) = (&prepared.splits.train, &prepared.splits.validation);
+    let size = |[height, width]: [usize; 2]| format!("{width}x{height}");
+    let own = if train.size() == validation.size() { String::new() } else { format!(" of {}", size(train.size())) };
     format!(
-        "{source}: {} training and {} validation images of {width}x{height}, {} classes",
-        prepared.splits.train.len(),
-        prepared.splits.validation.len(),
-        prepared.splits.train.classes().len()
+        "{source}: {} training{own} and {} validation images of {}, {} classes",
+        train.len(),
+        validation.len(),
+        size(validation.size()),
+        train.classes().len()
     )
 }
 
@@ -181,6 +184,7 @@ fn schedule(prepared: &Prepared) -> String {
         ScheduleKind::Cosine => format!("cosine to {last}"),
         ScheduleKind::Exponential => format!("exponentially to {last}"),
         ScheduleKind::Linear => format!("linear to {last}"),
+        ScheduleKind::Poly => format!("to {last} by the power {}", schedule.gamma),
         ScheduleKind::Restarts => {
             let (period, factor) = schedule.period;
             format!("cosines to {last}, the first in {period} steps, each {factor} times longer")

@@ -42,6 +42,7 @@ pub(super) const BINDING: &[&str] = &[
     "data.window",
     "data.drop_last",
     "data.image_size",
+    "data.val_image_size",
     "data.exif",
     "data.decode",
     "data.normalization",

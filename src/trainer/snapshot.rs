@@ -31,7 +31,7 @@ impl Snapshots {
         let description = Description {
             classes: splits.train.classes().to_vec(),
             normalization: splits.normalization,
-            size: splits.train.size()[0],
+            size: splits.validation.size()[0],
             center_crop: config.data.center_crop,
             exif: config.data.exif,
         };

@@ -69,52 +69,33 @@ fn torchvisions_words_set_the_rates_that_torchvision_has() {
     lines.iter().zip(&theirs).for_each(|(line, theirs)| hold(line, theirs));
 }
 
-/// Words of timm, and the rates of timm 1.0.31: `create_scheduler_v2` for SGD with these words, `num_epochs=8` and,
-/// with a warm-up, `warmup_lr=0.0008`.
-const OF_TIMM: &[(&str, [f64; 8])] = &[
-    (
-        "--sched cosine",
-        [
-            0.08,
-            0.07695518130045147,
-            0.0682842712474619,
-            0.0553073372946036,
-            0.04,
-            0.024692662705396412,
-            0.011715728752538101,
-            0.0030448186995485306,
-        ],
-    ),
-    (
-        "--sched cosine --min-lr 0.008 --warmup-epochs 3",
-        [
-            0.0008,
-            0.0272,
-            0.0536,
-            0.05777660356514324,
-            0.044,
-            0.03022339643485677,
-            0.018544155877284293,
-            0.010740336829593678,
-        ],
-    ),
-    ("--sched step --decay-epochs 3 --decay-rate 0.1", [0.08, 0.08, 0.08, 0.008, 0.008, 0.008, 0.0008, 0.0008]),
-    (
-        "--sched step --decay-epochs 2 --decay-rate 0.5 --warmup-epochs 3",
-        [0.0008, 0.0272, 0.0536, 0.04, 0.02, 0.02, 0.01, 0.01],
-    ),
-];
-
 #[test]
 fn timms_words_set_the_rates_that_timm_has() {
-    for (line, theirs) in OF_TIMM {
-        hold(&format!("{line} --lr 0.08 --epochs 8"), theirs);
-    }
-    let set = |word: &str| word == "--opt" || OF_TIMM.iter().any(|(line, _)| line.contains(word));
-    for row in rows(TIMM) {
-        assert!(row.split(' ').filter(|word| word.starts_with("--")).all(set), "no rates prove '{row}'");
-    }
-    assert_eq!(rows(TIMM).len(), 2);
+    let mut lines: Vec<String> = [
+        "--sched cosine --warmup-epochs 0",
+        "--sched cosine --min-lr 0.008 --warmup-epochs 3 --warmup-lr 0.0008",
+        "--sched step --decay-epochs 2 --decay-rate 0.5 --warmup-epochs 3 --warmup-lr 0.002",
+        "--sched multistep --decay-milestones 3 6 --warmup-epochs 0",
+        "--sched multistep --epochs 190 --warmup-epochs 0",
+        "--sched poly --decay-rate 2 --min-lr 0.01 --warmup-epochs 3 --warmup-lr 1e-5",
+    ]
+    .map(String::from)
+    .into();
+    lines.extend(rows(TIMM).into_iter().filter(|row| row.contains("--sched")).map(String::from));
+    let lines: Vec<_> =
+        lines.iter().map(|line| with(line, &["--lr 0.08", "--epochs 8", "--warmup-epochs 0"])).collect();
+    // The optimizer's word means nothing to the factory of schedules.
+    let asked: Vec<_> = lines.iter().map(|line| line.replace("--opt momentum ", "")).collect();
+    assert!(lines.len() > 7, "{lines:#?}");
+    let arguments: Vec<_> = asked.iter().map(Path::new).collect();
+    let Some(found) = ask("timm", "timm_schedules.py", &arguments) else { return };
+    let theirs: Vec<Vec<f64>> = serde_json::from_str(&found).unwrap();
+    lines.iter().zip(&theirs).for_each(|(line, theirs)| hold(line, theirs));
+    // All of timm's defaults.
+    let whole = ["--lr 0.3", "--lr 0.3 --sched step --epochs 95", "--lr 0.3 --sched poly --epochs 20"];
+    let Some(found) = ask("timm", "timm_schedules.py", &whole.map(Path::new)) else { return };
+    let theirs: Vec<Vec<f64>> = serde_json::from_str(&found).unwrap();
+    whole.iter().zip(&theirs).for_each(|(line, theirs)| hold(&format!("--as timm x {line}"), theirs));
     assert_eq!(config(&["--sched", "step"]).schedule.step_epochs, 90, "timm's default");
 }
 

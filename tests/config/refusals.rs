@@ -138,7 +138,8 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["optim.beta1=1", "optim.beta2=0"], "beta1 must be at least 0 and below 1"),
         (["optim.beta2=-0.1", "run.seed=1"], "beta2 must be at least 0 and below 1"),
         (["optim.eps=0", "run.seed=1"], "eps must be above 0"),
-        (["schedule.gamma=1.5", "run.seed=1"], "gamma must be above 0 and at most 1"),
+        (["schedule.gamma=101", "run.seed=1"], "gamma must be above 0 and at most 100"),
+        (["schedule.gamma=1.5", "--schedule=step"], "gamma must be at most 1 for the step schedule"),
         (["data.augment=2", "run.seed=1"], "augment must be true or false, got '2'"),
         (["model.num_classes=1", "run.seed=1"], "num classes must be 0 (one per class of the data) or at least 2"),
     ] {

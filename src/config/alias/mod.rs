@@ -2,7 +2,7 @@
 //!
 //! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `lightning_legacy.rs`
 //! those of its first versions, `launchers.rs` the flags of torchrun, `scripts.rs` those of PyTorch's scripts, timm and
-//! TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
+//! TensorFlow's (`--amp`), `timm.rs` further ones of timm, that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
 //! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an
 //! equivalent is refused with the closest setting. Kiln's own names take precedence over all of these. `origins.rs` has
 //! what whole command lines of a script mean (`--as ORIGIN`).
@@ -13,14 +13,15 @@ mod lightning_legacy;
 pub mod origins;
 mod placement;
 mod scripts;
+mod timm;
 
 pub use lightning::BATCHES;
 
 use std::collections::BTreeSet;
 
-use super::flag;
 use super::request::Setting;
 use super::schema::{Schema, enumerate};
+use super::{flag, group};
 
 /// A key or flag of another trainer.
 #[derive(Debug)]
@@ -46,6 +47,14 @@ const LOADERS: Means = Means::Read(|value, _| match value.trim().parse::<u32>() 
     Ok(_) => Ok(Vec::new()),
     Err(_) => Err(("a whole number", "threads of this process load images; --threads N limits all threads".into())),
 });
+
+/// A number that changes no number of a run.
+fn count(value: &str, _: &Line) -> Read {
+    match value.trim().parse::<u32>() {
+        Ok(_) => Ok(Vec::new()),
+        Err(_) => Err(("a whole number", "remove it".into())),
+    }
+}
 
 /// Who asks for mixed precision in the words of another trainer wants speed.
 const IF_FAST: (&str, &str) = ("run.half_if_fast", "true");
@@ -100,7 +109,7 @@ impl Line<'_> {
 
 /// The aliases that are flags, for the command line's parser, each with its name in kebab-case without `--`.
 pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
-    let own = || launchers::FLAGS.iter().chain(scripts::FLAGS);
+    let own = || launchers::FLAGS.iter().chain(scripts::FLAGS).chain(timm::FLAGS);
     let is_taken =
         move |long: &str| own().any(|alias| alias.name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
     let keys = all().filter_map(|alias| Some((alias.name.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
@@ -116,7 +125,7 @@ pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
 }
 
 pub fn all() -> impl Iterator<Item = &'static Alias> {
-    [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS].into_iter().flatten()
+    [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS, timm::FLAGS].into_iter().flatten()
 }
 
 /// The alias of this name; aliases of Lightning's trainer also match without `trainer.`.
@@ -130,6 +139,13 @@ pub(super) fn elsewhere(typed: &Setting) -> String {
     let has = |origin: &&origins::Origin| origin.word(&typed.key).is_some();
     let names: Vec<_> = origins::ORIGINS.iter().filter(has).map(|origin| origin.name).collect();
     let remedy = names.iter().map(|name| format!("--as {name}")).collect::<Vec<_>>().join(" or ");
+    let group = typed.key.trim_start_matches('-');
+    if group::groups(&[]).iter().any(|known| known == group) {
+        return format!(
+            "unknown option '{}'; did you mean '{group}={}'? In scripts it needs {remedy}",
+            typed.key, typed.value
+        );
+    }
     format!("{} has a meaning only in {}; for that add {remedy}", typed.key, enumerate(&names, "and"))
 }
 
@@ -147,8 +163,7 @@ pub fn key_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always
-/// read.
+/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always read.
 pub fn is_unset(key: &str, value: &str) -> bool {
     (key, value.trim()) == ("parallel.dist_url", "env://")
 }

@@ -63,17 +63,33 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--clip-grad", Read(clip)),
     Alias::word("--clip-mode", Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
     Alias::switch("--model-ema", Sets(&[("optim.ema_decay", "0.9998")])),
+    Alias::key("--model-ema-steps", "optim.ema_every"),
+    Alias::key("--norm-weight-decay", "optim.norm_weight_decay"),
+    Alias::key("--bias-weight-decay", "optim.bias_weight_decay"),
+    Alias::switch(
+        "--ra-sampler",
+        Read(|_, line| Ok(vec![("data.repeated_augmentation", line.value("--ra-reps").unwrap_or("3").into())])),
+    ),
+    Alias::word("--ra-reps", Read(super::count)),
+    Alias::word("--transformer-embedding-decay", Nothing("a ResNet has no such parameters; remove it")),
     Alias::word(
         "--sched",
         Choice(
             &[
                 ("cosine", &[("schedule.kind", "cosine"), FROM_START, BY_EPOCH]),
                 ("step", &[("schedule.kind", "step"), ("schedule.step_epochs", "90"), FROM_START, BY_EPOCH]),
+                (
+                    "multistep",
+                    &[("schedule.kind", "step"), ("schedule.milestones", "89,179,269"), FROM_START, BY_EPOCH],
+                ),
+                ("poly", &[("schedule.kind", "poly"), FROM_START, BY_EPOCH]),
             ],
             "'train --help' lists the choices of --schedule",
         ),
     ),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
+    Alias::word("--decay-milestones", Read(|value, _| milestones(value))),
+    Alias::switch("--sched-on-updates", Sets(&[("schedule.interval", "step")])),
     // Before the scheduler, because 'exponentiallr' does not read it.
     Alias::word("--lr-step-size", Read(|value, line| Ok(of_steps("schedule.step_epochs", value, line)))),
     Alias::word(
@@ -88,6 +104,7 @@ pub(super) const FLAGS: &[Alias] = &[
         ),
     ),
     Alias::key("--decay-rate", "schedule.gamma"),
+    Alias::key("--dr", "schedule.gamma"),
     Alias::word("--lr-gamma", Read(|value, line| Ok(of_steps("schedule.gamma", value, line)))),
     Alias::key("--min-lr", "schedule.final_lr"),
     Alias::key("--lr-min", "schedule.final_lr"),
@@ -122,6 +139,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--dummy", SYNTHETIC),
     Alias::key("--num-classes", "model.num_classes"),
     Alias::word("--arch", RESNET),
+    Alias::word("--weights", Read(|value, _| weights(value))),
     Alias::word("--model", RESNET),
     Alias::word("--model-name", RESNET),
     Alias::word(
@@ -186,6 +204,17 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--use-deterministic-algorithms", Sets(&[("run.deterministic", "true")])),
 ];
 
+/// timm drops the rate one epoch before each.
+fn milestones(value: &str) -> super::Read {
+    let epochs: Option<Vec<u32>> =
+        value.split([',', ' ']).map(|epoch| epoch.parse::<u32>().ok()?.checked_sub(1)).collect();
+    let list = |epochs: Vec<u32>| epochs.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    match epochs {
+        Some(epochs) => Ok(vec![("schedule.milestones", list(epochs))]),
+        None => Err(("epochs from 1, as in 30 60 80", "use schedule.milestones=30,60,80".into())),
+    }
+}
+
 /// With torchvision's defaults, which `--lr-warmup-method` and `--lr-warmup-decay` change.
 fn warm_up(epochs: &str) -> Vec<(&'static str, String)> {
     let method = [("schedule.warmup_start", "0.01"), ("schedule.warmup_shape", "constant"), BY_EPOCH];
@@ -222,6 +251,16 @@ fn amp(_: &str, line: &Line) -> super::Read {
 fn clip(value: &str, line: &Line) -> super::Read {
     let by_value = line.value("--clip-mode") == Some("value");
     Ok(vec![(if by_value { "optim.clip_grad_value" } else { "optim.clip_grad_norm" }, value.into())])
+}
+
+/// A member of torchvision's enumerations of weights.
+fn weights(value: &str) -> super::Read {
+    let is_shallow = ["ResNet18", "ResNet34"].iter().any(|name| value.starts_with(name));
+    if value.ends_with("IMAGENET1K_V1") || (is_shallow && value.ends_with("DEFAULT")) {
+        return Ok(vec![("model.pretrained", "torchvision".into())]);
+    }
+    const REMEDY: &str = "download other weights, and use --pretrained FILE.pth";
+    Err(("weights of a ResNet called IMAGENET1K_V1", REMEDY.into()))
 }
 
 /// Channels, height and width, of square images in colour.

@@ -1,8 +1,11 @@
 //! Parameters side by side in few vectors, so that a step of the optimizer takes few operations on a device.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Tensor;
 use kiln_ops::{ARENA_ALIGNMENT, HostOps, primitive, tensor};
 
+use super::config::OptimConfig;
 use super::parameter::Parameter;
 
 /// Which of a model's parameters share a vector.
@@ -19,14 +22,13 @@ impl Arenas {
     }
 
     /// Those together that have the same learning rate and weight decay.
-    pub fn together(parameters: &[Parameter]) -> Self {
-        let kind = |place: &usize| (parameters[*place].vector, parameters[*place].head);
-        let of = |wanted| (0..parameters.len()).filter(|place| kind(place) == wanted).collect();
-        let groups = [(false, false), (true, false), (false, true), (true, true)].map(of);
-        Self {
-            groups: groups.into_iter().filter(|group: &Vec<_>| !group.is_empty()).collect(),
-            lengths: lengths(parameters),
+    pub fn together(parameters: &[Parameter], config: &OptimConfig) -> Self {
+        let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (place, parameter) in parameters.iter().enumerate() {
+            let Parameter { vector, head, .. } = *parameter;
+            groups.entry((head, vector, config.weight_decay_of(parameter).to_bits())).or_default().push(place);
         }
+        Self { groups: groups.into_values().collect(), lengths: lengths(parameters) }
     }
 
     /// Whether there are vectors of several parameters.

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::parameter::Parameter;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerKind {
@@ -30,9 +32,28 @@ pub struct OptimConfig {
     pub label_smoothing: f64,
     pub backbone_lr_scale: f64,
     pub decay_norm_bias: bool,
+    /// Weight decay of batch-norm's parameters; below 0 that of all others.
+    pub norm_weight_decay: f64,
+    /// Weight decay of biases, those of batch-norm too; below 0 that of all others.
+    pub bias_weight_decay: f64,
     pub clip_grad_norm: f64,
     pub clip_grad_value: f64,
     pub ema_decay: f64,
+    pub ema_every: usize,
+    pub ema_after_warmup: bool,
+}
+
+impl OptimConfig {
+    /// The weight decay of `parameter`; the rules for biases and for batch-norm are those of torchvision's
+    /// `set_weight_decay`.
+    pub fn weight_decay_of(&self, parameter: &Parameter) -> f64 {
+        let Parameter { vector, head, .. } = *parameter;
+        let set = |applies: bool, decay: f64| (applies && decay >= 0.0).then_some(decay);
+        let general = if vector && !self.decay_norm_bias { 0.0 } else { self.weight_decay };
+        set(parameter.is_bias(), self.bias_weight_decay)
+            .or_else(|| set(vector && !head, self.norm_weight_decay))
+            .unwrap_or(general)
+    }
 }
 
 impl Default for OptimConfig {
@@ -50,9 +71,13 @@ impl Default for OptimConfig {
             label_smoothing: 0.0,
             backbone_lr_scale: 1.0,
             decay_norm_bias: true,
+            norm_weight_decay: -1.0,
+            bias_weight_decay: -1.0,
             clip_grad_norm: 0.0,
             clip_grad_value: 0.0,
             ema_decay: 0.0,
+            ema_every: 1,
+            ema_after_warmup: false,
         }
     }
 }
@@ -73,6 +98,8 @@ pub enum ScheduleKind {
     Linear,
     /// From the peak to `final_lr` by the same factor in every step, as in a range test (Smith, 2017).
     Exponential,
+    /// From the peak to `final_lr` by a power, `gamma`, of the part of the run that is left, as timm's `PolyLRScheduler`.
+    Poly,
     /// The peak until the end.
     Constant,
 }

@@ -13,7 +13,7 @@ mod rules;
 mod schedule;
 
 pub use arenas::Arenas;
-pub use average::WeightAverage;
+pub use average::{AveragedSteps, WeightAverage};
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{
     CountedFrom, LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,

@@ -38,7 +38,7 @@ impl<B: UpdateOps> Optimizer<B> {
     pub fn new(config: &OptimConfig, tensors: Vec<Parameter>) -> Self {
         // A processor changes each tensor in its own memory; LARS needs the norm of each.
         let is_apart = B::is_processor() || config.optimizer == OptimizerKind::Lars;
-        let arenas = if is_apart { Arenas::apart(&tensors) } else { Arenas::together(&tensors) };
+        let arenas = if is_apart { Arenas::apart(&tensors) } else { Arenas::together(&tensors, config) };
         let slots = arenas.first().map(|_| Vec::new()).collect();
         Self { config: config.clone(), tensors, arenas, slots, params: None, gradients: None, steps: 0 }
     }
@@ -61,9 +61,9 @@ impl<B: UpdateOps> Optimizer<B> {
         let gradients = self.gradients.take().unwrap_or_else(|| self.arenas.pack(gradients));
         let mut updated = Vec::with_capacity(params.len());
         for (i, ((param, gradient), first)) in params.into_iter().zip(gradients).zip(self.arenas.first()).enumerate() {
-            let (config, step, &Parameter { vector, head, .. }) = (&self.config, self.steps, &self.tensors[first]);
+            let (config, step, parameter) = (&self.config, self.steps, &self.tensors[first]);
+            let (weight_decay, &Parameter { vector, head, .. }) = (config.weight_decay_of(parameter), parameter);
             let rate = if head { rate } else { rate * config.backbone_lr_scale };
-            let weight_decay = if vector && !config.decay_norm_bias { 0.0 } else { config.weight_decay };
             let update = Update { config, rate, weight_decay, step, vector, param, gradient };
             let (param, slots) = update.apply(std::mem::take(&mut self.slots[i]));
             self.slots[i] = slots;

@@ -10,3 +10,10 @@ pub struct Parameter {
     pub vector: bool,
     pub head: bool,
 }
+
+impl Parameter {
+    /// By its name: PyTorch's `bias`, which Burn calls `beta` in batch-norm.
+    pub fn is_bias(&self) -> bool {
+        self.vector && ["bias", "beta"].iter().any(|bias| self.name.rsplit('.').next() == Some(bias))
+    }
+}

@@ -33,7 +33,7 @@ pub struct Schedule {
     pub decay_steps: usize,
     /// For `step`: the steps at which the rate decays.
     pub milestones: Vec<usize>,
-    /// For `step`: the factor of a decay.
+    /// For `step` the factor of a decay, for `poly` the power.
     pub gamma: f64,
     /// For `restarts`: steps of the first period, and the ratio of the lengths of consecutive periods.
     pub period: (usize, usize),
@@ -101,6 +101,7 @@ impl Schedule {
             ScheduleKind::Constant => self.peak,
             ScheduleKind::Exponential => self.peak * (self.last / self.peak).powf(progress),
             ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
+            ScheduleKind::Poly => self.last + (self.peak - self.last) * (1.0 - progress).powf(self.gamma),
             ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
             ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step)),
             ScheduleKind::OneCycle => self.one_cycle(step),

@@ -14,7 +14,7 @@ use super::probe::Probe;
 use super::sampler::{Group, Sampler, SamplerConfig, validation_batches};
 use super::task::{Split, Task};
 use super::world::World;
-use crate::optim::{OptimConfig, Schedule};
+use crate::optim::{AveragedSteps, OptimConfig, Schedule};
 
 /// An immutable description of a run.
 #[derive(Debug, Clone)]
@@ -118,6 +118,15 @@ impl Plan {
             world,
             sampler,
         })
+    }
+
+    /// The steps that the average of the weights takes.
+    pub(super) fn averaged_steps(&self) -> AveragedSteps {
+        AveragedSteps {
+            every: self.optim.ema_every,
+            per_epoch: self.sampler.steps_per_epoch(),
+            copied_until: self.optim.ema_after_warmup.then_some(self.schedule.warmup_steps),
+        }
     }
 
     /// The plan of the replicas of `stage` that this process hosts.

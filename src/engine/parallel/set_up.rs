@@ -98,7 +98,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 }
                 None => flat(&model, TensorSet::All),
             };
-            WeightAverage::new(plan.optim.ema_decay, values)
+            WeightAverage::new(plan.optim.ema_decay, plan.averaged_steps(), values)
         });
         plan.check_samples(task.as_ref())?;
         let shards = stage.shards(plan.shards(rank, &start.position));

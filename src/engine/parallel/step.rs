@@ -191,7 +191,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             probe.tensors(Observed::Weight, &units, parameter_names(&model), &flat(&model, TensorSet::Trained));
         }
         if let Some(average) = &mut self.average {
-            average.update(flat(&self.learner.model(), TensorSet::All));
+            average.update(self.position.global_step, || flat(&self.learner.model(), TensorSet::All));
         }
     }
 }

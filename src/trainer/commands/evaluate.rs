@@ -86,6 +86,10 @@ fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&st
     if unnamed("data.image_size") {
         data.image_size = stated.size.unwrap_or(data.image_size);
     }
+    // The file states the size for validation.
+    if unnamed("data.val_image_size") {
+        data.val_image_size = 0;
+    }
     if unnamed("data.center_crop") {
         data.center_crop = stated.center_crop.unwrap_or(data.center_crop);
     }

@@ -1,63 +1,11 @@
-//! What the command lines of other training scripts mean there, for `--as ORIGIN`.
-//!
-//! Each entry says whose batch its script names, what its learning rate is for, what its world size counts, which
-//! defaults its options have, and which of its words mean something else elsewhere, or nothing. Sources are the parsers
-//! of the scripts in November 2026.
+//! One entry for each script: whose batch it names, what its learning rate is for, what its world size counts, which
+//! defaults its options have, and which of its words mean something else elsewhere, or nothing.
 
-use super::Means::{Choice, Nothing, Read, Sets};
-use super::scripts::{ALWAYS, RESNET};
-use super::{Alias, Sets as Settings};
-
-/// A training script and what its options mean.
-#[derive(Debug)]
-pub struct Origin {
-    /// What `--as` calls it.
-    pub name: &'static str,
-    /// Its script, in its repository.
-    pub script: &'static str,
-    pub batch: Batch,
-    pub rate: Rate,
-    /// Whether `--world-size` counts machines, with a replica on each of their devices.
-    pub counts_machines: bool,
-    /// The defaults of its options; later ones win.
-    pub defaults: &'static [Settings],
-    /// Words that have another meaning elsewhere, or none.
-    pub words: &'static [Alias],
-    /// Words of this script alone, besides `words`.
-    pub signature: &'static [&'static str],
-    /// What differs and cannot be set.
-    pub differs: &'static [&'static str],
-}
-
-/// The images that `--batch-size` counts. Shares of replicas are rounded down, as the scripts do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Batch {
-    OfReplica,
-    OfMachine,
-    OfAll,
-}
-
-/// What the learning rate is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
-    /// The global batch, whatever its size.
-    Final,
-    /// The batch of a replica, as for Kiln.
-    OfReplica,
-    /// 256 images, if it is the default or was given by one of these options; otherwise [`Rate::Final`].
-    Of256(&'static [&'static str]),
-}
-
-/// The origin that `--as` calls `name`.
-pub fn find(name: &str) -> Option<&'static Origin> {
-    ORIGINS.iter().find(|origin| origin.name == name)
-}
-
-impl Origin {
-    pub(in crate::config) fn word(&self, name: &str) -> Option<&'static Alias> {
-        self.words.iter().find(|alias| alias.name == name)
-    }
-}
+use super::super::Means::{Choice, Nothing, Read, Sets};
+use super::super::scripts::{ALWAYS, RESNET};
+use super::super::{Alias, count};
+use super::values::{COMPOSER_SIZES, SIZES, accumulation, epochs, interval, loss_scale, sizes, split};
+use super::{Batch, Origin, Rate, Settings};
 
 /// A directory of photographs; batch-norm of each replica on its own.
 const PHOTOGRAPHS: Settings = &[
@@ -107,17 +55,33 @@ pub const ORIGINS: &[Origin] = &[
         rate: Rate::Final,
         counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "32")]],
-        words: &[Alias::word(
-            "--opt",
-            Choice(
-                &[
-                    ("sgd", &[("optim.optimizer", "sgd")]),
-                    ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                    ("adamw", &[("optim.optimizer", "adamw"), ("optim.eps", "1e-8")]),
-                ],
-                "use --optimizer sgd, adamw or lars",
+        scales_average: true,
+        words: &[
+            Alias::word(
+                "--opt",
+                Choice(
+                    &[
+                        ("sgd", &[("optim.optimizer", "sgd")]),
+                        ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                        ("adamw", &[("optim.optimizer", "adamw")]),
+                    ],
+                    "use --optimizer sgd, adamw or lars",
+                ),
             ),
-        )],
+            Alias::switch(
+                "--model-ema",
+                Sets(&[("optim.ema_decay", "0.99998"), ("optim.ema_every", "32"), ("optim.ema_after_warmup", "true")]),
+            ),
+            Alias::word("--train-crop-size", Read(|_, line| sizes(line, SIZES))),
+            Alias::word("--val-resize-size", Read(|_, line| sizes(line, SIZES))),
+            Alias::word("--val-crop-size", Read(|_, line| sizes(line, SIZES))),
+            Alias::switch("--use-v2", ALWAYS),
+            // How its transforms compute.
+            Alias::word(
+                "--backend",
+                Choice(&[("pil", &[]), ("tensor", &[])], "use --as torchvision without --backend"),
+            ),
+        ],
         signature: &[
             "--lr-scheduler",
             "--lr-step-size",
@@ -164,6 +128,7 @@ pub const ORIGINS: &[Origin] = &[
                 ("checkpoint.keep_best", "10"),
             ],
         ],
+        scales_average: false,
         words: &[
             Alias::word(
                 "--opt",
@@ -180,6 +145,7 @@ pub const ORIGINS: &[Origin] = &[
             ),
             Alias::key("--lr-base", "optim.learning_rate"),
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
+            Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
         ],
         signature: &[
             "--sched",
@@ -197,7 +163,10 @@ pub const ORIGINS: &[Origin] = &[
             "--native-amp",
             "--no-prefetcher",
         ],
-        differs: &["images are resized bilinearly, not by a random choice with bicubic"],
+        differs: &[
+            "images are resized bilinearly, not by a random choice with bicubic",
+            "validation uses the running statistics of the first replica, not the mean of all",
+        ],
     },
     Origin {
         name: "pytorch-examples",
@@ -206,8 +175,17 @@ pub const ORIGINS: &[Origin] = &[
         rate: Rate::Final,
         counts_machines: true,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256")]],
+        scales_average: false,
         words: &[
             Alias::switch("--multiprocessing-distributed", ALWAYS),
+            // The fastest between GPUs.
+            Alias::word(
+                "--dist-backend",
+                Choice(
+                    &[("nccl", &[("parallel.dist_backend", "auto")]), ("gloo", &[("parallel.dist_backend", "gloo")])],
+                    "use --dist-backend auto",
+                ),
+            ),
             Alias::switch("--no-accel", Sets(&[("parallel.backend", "flex")])),
         ],
         signature: &[],
@@ -220,6 +198,7 @@ pub const ORIGINS: &[Origin] = &[
         rate: Rate::Final,
         counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256"), ("run.seed", "42")]],
+        scales_average: false,
         words: &[
             Alias::word("model.arch", RESNET),
             Alias::key("model.data_path", "data.dir"),
@@ -238,6 +217,7 @@ pub const ORIGINS: &[Origin] = &[
         rate: Rate::Of256(&["--learning-rate"]),
         counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, AT_30_60_80, FROM_ZERO, &[("parallel.batch_size", "256")]],
+        scales_average: false,
         words: &[
             Alias::key("--b", "parallel.batch_size"),
             Alias::word("--loss-scale", Read(loss_scale)),
@@ -271,6 +251,7 @@ pub const ORIGINS: &[Origin] = &[
                 ("optim.weight_decay", "5e-5"),
             ],
         ],
+        scales_average: false,
         words: &[
             Alias::key("--base-lr", "optim.learning_rate"),
             Alias::word("--train-dir", Read(split)),
@@ -279,10 +260,15 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--batches-per-allreduce", Read(accumulation)),
             Alias::switch("--fp16-allreduce", Sets(&[("parallel.reduce_precision", "bf16")])),
             Alias::switch("--use-adasum", Nothing("gradients are averaged; for large batches use --optimizer lars")),
+            Alias::word("--log-dir", Read(|_, _| Ok(vec![("run.tensorboard", "true".into())]))),
             Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
         ],
         signature: &[],
-        differs: &["its warm-up is one step ahead", "--fp16-allreduce sends gradients in bf16"],
+        differs: &[
+            "its warm-up is one step ahead",
+            "--fp16-allreduce sends gradients in bf16",
+            "--log-dir: TensorBoard's logs are in the run's directory",
+        ],
     },
     Origin {
         name: "composer",
@@ -307,9 +293,13 @@ pub const ORIGINS: &[Origin] = &[
                 ("schedule.warmup_epochs", "8"),
             ],
         ],
+        scales_average: false,
         words: &[
             Alias::key("--train-batch-size", "parallel.batch_size"),
             Alias::word("--eval-batch-size", Read(count)),
+            Alias::word("--train-crop-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
+            Alias::word("--eval-resize-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
+            Alias::word("--eval-crop-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
             Alias::word("--max-duration", Read(|value, _| epochs("run.epochs", value))),
             Alias::word("--t-warmup", Read(|value, _| epochs("schedule.warmup_epochs", value))),
             Alias::word("--checkpoint-interval", Read(|value, _| interval(value))),
@@ -323,51 +313,3 @@ pub const ORIGINS: &[Origin] = &[
         differs: &["its decay is decoupled from the rate: the default 5e-4 is 3.05e-5 here"],
     },
 ];
-
-/// A number without effect on the numbers of a run.
-fn count(value: &str, _: &super::Line) -> super::Read {
-    match value.trim().parse::<u32>() {
-        Ok(_) => Ok(Vec::new()),
-        Err(_) => Err(("a whole number", "remove it".into())),
-    }
-}
-
-/// A power of two changes no number as long as nothing overflows.
-fn loss_scale(value: &str, _: &super::Line) -> super::Read {
-    match value.parse::<f64>() {
-        Ok(scale) if scale > 0.0 => Ok(Vec::new()),
-        _ if value == "dynamic" => Ok(Vec::new()),
-        _ => Err(("a positive number, or dynamic", "remove it: the loss scale of f16 adapts itself".into())),
-    }
-}
-
-/// A directory of one split, beside the other's.
-fn split(value: &str, _: &super::Line) -> super::Read {
-    let parts = value.trim_end_matches('/').rsplit_once('/');
-    match parts {
-        Some((root, "train" | "training" | "val" | "valid" | "validation" | "test")) => {
-            Ok(vec![("data.dir", root.into())])
-        }
-        _ => Err(("a directory named train or val", "use --data-dir DIR, with DIR/train and DIR/val".into())),
-    }
-}
-
-fn accumulation(value: &str, _: &super::Line) -> super::Read {
-    Ok(vec![("run.accumulation_steps", value.into()), ("schedule.scale_accumulation", "true".into())])
-}
-
-/// A duration such as `90ep`.
-fn epochs(key: &'static str, value: &str) -> super::Read {
-    match value.strip_suffix("ep") {
-        Some(epochs) => Ok(vec![(key, epochs.into())]),
-        None => Err(("a number of epochs, as in 90ep", format!("use {}", crate::config::flag::setting(key, "N")))),
-    }
-}
-
-fn interval(value: &str) -> super::Read {
-    let steps = value.strip_suffix("ba").map(|steps| format!("{steps}steps"));
-    match steps.or_else(|| value.strip_suffix("ep").map(|epochs| format!("{epochs}epochs"))) {
-        Some(every) => Ok(vec![("checkpoint.every", every)]),
-        None => Err(("a number of epochs or batches, as in 1ep", "use --checkpoint-every 1epochs".into())),
-    }
-}

@@ -1,0 +1,70 @@
+//! Reads values of words that an origin has.
+
+use super::super::{Line, Read};
+use crate::config::flag;
+
+/// A power of two changes no number as long as nothing overflows.
+pub(super) fn loss_scale(value: &str, _: &Line) -> Read {
+    match value.parse::<f64>() {
+        Ok(scale) if scale > 0.0 => Ok(Vec::new()),
+        _ if value == "dynamic" => Ok(Vec::new()),
+        _ => Err(("a positive number, or dynamic", "remove it: the loss scale of f16 adapts itself".into())),
+    }
+}
+
+/// Options for the sides of training images, of the resized validation image, and of its central part; their defaults.
+pub(super) type Sizes = [(&'static str, u32); 3];
+pub(super) const SIZES: Sizes = [("--train-crop-size", 224), ("--val-resize-size", 256), ("--val-crop-size", 224)];
+pub(super) const COMPOSER_SIZES: Sizes =
+    [("--train-crop-size", 224), ("--eval-resize-size", 256), ("--eval-crop-size", 224)];
+
+/// Sizes in pixels; the central part becomes a share of the resized image.
+pub(super) fn sizes(line: &Line, options: Sizes) -> Read {
+    let pixels = options.map(|(name, usual)| line.value(name).map_or(Some(usual), |text| text.parse().ok()));
+    let [Some(train), Some(resized @ 1..=65535), Some(crop @ 1..)] = pixels else {
+        return Err(("a number of pixels", "use --image-size N, data.val_image_size=N and --center-crop X".into()));
+    };
+    // The shortest share that gives back the size.
+    let share = |digits: i32| {
+        let scale = 10_f64.powi(digits);
+        let share = (f64::from(crop) / f64::from(resized) * scale).floor() / scale;
+        ((f64::from(crop) / share).floor() == f64::from(resized)).then_some(share)
+    };
+    let Some(share) = (1..9).find_map(share).filter(|_| crop <= resized) else {
+        return Err(("at most the size of the resized image", "give both sizes for validation".into()));
+    };
+    let other = if crop == train { 0 } else { crop };
+    let sizes = [("data.image_size", train.to_string()), ("data.val_image_size", other.to_string())];
+    Ok(sizes.into_iter().chain([("data.center_crop", share.to_string())]).collect())
+}
+
+/// A directory of one split, beside the other's.
+pub(super) fn split(value: &str, _: &Line) -> Read {
+    let parts = value.trim_end_matches('/').rsplit_once('/');
+    match parts {
+        Some((root, "train" | "training" | "val" | "valid" | "validation" | "test")) => {
+            Ok(vec![("data.dir", root.into())])
+        }
+        _ => Err(("a directory named train or val", "use --data-dir DIR, with DIR/train and DIR/val".into())),
+    }
+}
+
+pub(super) fn accumulation(value: &str, _: &Line) -> Read {
+    Ok(vec![("run.accumulation_steps", value.into()), ("schedule.scale_accumulation", "true".into())])
+}
+
+/// A duration such as `90ep`.
+pub(super) fn epochs(key: &'static str, value: &str) -> Read {
+    match value.strip_suffix("ep") {
+        Some(epochs) => Ok(vec![(key, epochs.into())]),
+        None => Err(("a number of epochs, as in 90ep", format!("use {}", flag::setting(key, "N")))),
+    }
+}
+
+pub(super) fn interval(value: &str) -> Read {
+    let steps = value.strip_suffix("ba").map(|steps| format!("{steps}steps"));
+    match steps.or_else(|| value.strip_suffix("ep").map(|epochs| format!("{epochs}epochs"))) {
+        Some(every) => Ok(vec![("checkpoint.every", every)]),
+        None => Err(("a number of epochs or batches, as in 1ep", "use --checkpoint-every 1epochs".into())),
+    }
+}
