@@ -16,6 +16,7 @@ mod spelling;
 mod study;
 mod sweep;
 mod training;
+mod yaml;
 
 use std::ffi::OsString;
 
@@ -153,7 +154,8 @@ impl Cli {
     pub fn try_parse_from(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Command> {
         let mut clap = Self::command();
         clap.build();
-        let words = spelling::normalize(arguments.into_iter().map(Into::into));
+        let words = yaml::expanded(spelling::normalize(arguments.into_iter().map(Into::into)))?;
+        let words = spelling::normalize(words.into_iter());
         let words = rewriting::as_command(words, |word| clap.find_subcommand(word).is_some());
         let chosen = refusal::innermost(&clap, &words).clone();
         let (words, unknown) = refusal::without_unknown(&chosen, words);

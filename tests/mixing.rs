@@ -4,10 +4,12 @@ use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln_engine::nn::{ForwardContext, flat_gradients, initialize};
+use kiln_engine::optim::LossKind;
 use kiln_engine::parallel::HostBackend;
-use kiln_training::{ModelConfig, ResNet, Stem};
+use kiln_training::{Loss, ModelConfig, ResNet, Stem};
 
 use crate::command::Workplace;
+use crate::python::ask;
 
 const CLASSES: usize = 7;
 const SMOOTHING: f64 = 0.1;
@@ -53,7 +55,38 @@ fn loss_of_two_labels<B: HostBackend>() {
     assert!(close, "{ours:?} and not {gradient:?}");
 }
 
+/// Losses and gradients of the logits are those of timm's `BinaryCrossEntropy` and `mixup_target`.
+fn bce_of_timm<B: HostBackend>() {
+    let Some(found) = ask("timm", "timm_losses.py", &[]) else { return };
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<f32> { serde_json::from_value(value.clone()).unwrap() };
+    let device = B::open(0).unwrap();
+    let labels = |name: &str| {
+        let labels: Vec<i32> = serde_json::from_value(found[name].clone()).unwrap();
+        Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels, [4]), &device)
+    };
+    let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
+    for case in found["cases"].as_array().unwrap() {
+        let [smoothing, threshold, share] =
+            ["smoothing", "threshold", "share"].map(|name| case[name].as_f64().unwrap());
+        let loss = Loss { kind: LossKind::Bce, smoothing, threshold };
+        let model = ResNet::<Autodiff<B>>::new(&config, 5, loss, &device);
+        let logits = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(numbers(&found["logits"]), [4, 5]), &device);
+        let logits = logits.require_grad();
+        let mixed = (share < 1.0).then(|| (labels("others"), share));
+        let losses = model.losses_of(logits.clone(), labels("own"), mixed);
+        let gradient = logits.grad(&losses.clone().sum().backward()).unwrap();
+        let pairs = [(losses.into_data(), "losses"), (gradient.into_data(), "gradient")];
+        for (ours, name) in pairs {
+            let ours: Vec<f32> = ours.iter::<f32>().collect();
+            let close = ours.iter().zip(numbers(&case[name])).all(|(ours, theirs)| (ours - theirs).abs() < 2e-6);
+            assert!(close && !ours.is_empty(), "{name} of {case}: {ours:?}");
+        }
+    }
+}
+
 on_every_backend! {
+    the_binary_cross_entropy_is_that_of_timm => || bce_of_timm::<TestBackend>();
     the_loss_of_two_labels_is_that_of_their_mixture => || loss_of_two_labels::<TestBackend>();
 }
 

@@ -9,6 +9,9 @@ use kiln_engine::optim::{
 use kiln_engine::parallel::HostBackend;
 use serde_json::Value;
 
+use crate::files::file;
+use crate::python::ask;
+
 mod schedule;
 
 fn fixture() -> Value {
@@ -91,6 +94,24 @@ fn lars_leaves_zero<B: HostBackend>() {
     let stepped: Vec<f32> =
         stepped.into_iter().flat_map(|tensor| tensor.into_data().iter::<f32>().collect::<Vec<_>>()).collect();
     assert_eq!(stepped, [vec![-1.5; 12], vec![-1.0; 5]].concat());
+}
+
+fn lamb_of_timm<B: HostBackend>() {
+    let Some(found) = ask("timm", "timm_rules.py", &[&file("tests/fixtures/optimizers.json")]) else { return };
+    let theirs: Value = serde_json::from_str(&found).unwrap();
+    for (name, weight_decay) in [("decay", 0.05), ("plain", 0.0)] {
+        let config = OptimConfig {
+            optimizer: OptimizerKind::Lamb,
+            beta1: 0.8,
+            beta2: 0.99,
+            eps: 1e-6,
+            weight_decay,
+            ..OptimConfig::default()
+        };
+        for reload in [5, 2] {
+            assert_close::<B>(name, &trained::<B>(&config, reload), &theirs[name]);
+        }
+    }
 }
 
 fn clipping_of_torch<B: HostBackend>() {
@@ -179,7 +200,7 @@ fn arenas_change_nothing<B: HostBackend>() {
     let sum = |values: Vec<Vec<f32>>| values.concat().iter().map(|value| f64::from(*value)).sum::<f64>();
     assert!((sum(numbers(packed.clone())) - sum(numbers(values(0)))).abs() < 1e-6, "the rest is zero");
     assert_eq!(numbers(together.unpack(packed)), numbers(values(0)));
-    for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW, OptimizerKind::Lars] {
+    for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW, OptimizerKind::Lars, OptimizerKind::Lamb] {
         let config = OptimConfig {
             optimizer,
             momentum: 0.9,
@@ -210,6 +231,7 @@ fn arenas_change_nothing<B: HostBackend>() {
 on_every_backend! {
     parameters_that_share_a_vector_take_the_steps_they_take_alone => || arenas_change_nothing::<TestBackend>();
     update_rules_are_those_of_torch_across_a_reload_too => || rules_of_torch::<TestBackend>();
+    lamb_is_that_of_timm => || lamb_of_timm::<TestBackend>();
     a_matrix_of_zeros_is_trained_by_lars_too => || lars_leaves_zero::<TestBackend>();
     clipping_by_the_global_norm_is_that_of_torch => || clipping_of_torch::<TestBackend>();
     an_average_starts_at_the_initial_weights => || average_by_formula::<TestBackend>();

@@ -8,6 +8,7 @@ use kiln_membership::Elastic;
 const SHORT: &[(&str, &str)] = &[
     ("-a", "--arch"),
     ("-b", "--batch-size"),
+    ("-c", "--config"),
     ("-e", "--evaluate"),
     ("-j", "--workers"),
     ("-m", "--multirun"),

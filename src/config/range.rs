@@ -109,6 +109,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("optim.beta2", Range::Fraction),
     ("optim.eps", Range::Above(0.0)),
     ("optim.trust_coefficient", Range::Above(0.0)),
+    ("optim.bce_threshold", Range::Fraction),
     ("optim.label_smoothing", Range::Fraction),
     ("optim.clip_grad_norm", Range::AtLeast(0.0)),
     ("optim.clip_grad_value", Range::AtLeast(0.0)),

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use kiln_data::{Corrupt, Decode, Exif, Order, Source};
-use kiln_engine::optim::{OptimizerKind, ScheduleKind};
+use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
 use kiln_engine::parallel::{DistBackend, StrategyKind};
 use kiln_membership::Elastic;
 use kiln_objects::is_url;
@@ -259,6 +259,10 @@ impl Rules<'_> {
         let broken = || "nesterov works with optimizer 'sgd' only".into();
         let remedy = "use --optimizer sgd or remove --nesterov";
         self.require(!optim.nesterov || is_sgd, &["optim.nesterov", "optim.optimizer"], broken, remedy);
+
+        let broken = || "bce threshold works with loss 'bce' only".into();
+        let holds = optim.bce_threshold == 0.0 || optim.loss == LossKind::Bce;
+        self.require(holds, &["optim.bce_threshold", "optim.loss"], broken, "use optim.loss=bce");
 
         let broken = || "clip grad value cannot be combined with clip grad norm".into();
         let holds = optim.clip_grad_value == 0.0 || optim.clip_grad_norm == 0.0;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use kiln_data::{DataConfig, Source, synthetic};
-use kiln_engine::optim::{OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
+use kiln_engine::optim::{LossKind, OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
 use kiln_engine::parallel::{BackendKind, StrategyKind, World};
 use kiln_ops::{Algorithm, PrecisionKind};
 use kiln_system::{printable, shown};
@@ -229,8 +229,12 @@ fn optimizer(optim: &OptimConfig) -> String {
             format!("SGD, {}momentum {}", if optim.nesterov { "Nesterov " } else { "" }, optim.momentum)
         }
         OptimizerKind::AdamW => format!("AdamW, betas {} and {}", optim.beta1, optim.beta2),
+        OptimizerKind::Lamb => format!("LAMB, betas {} and {}", optim.beta1, optim.beta2),
         OptimizerKind::Lars => format!("LARS, momentum {}, trust {}", optim.momentum, optim.trust_coefficient),
     };
+    if optim.loss == LossKind::Bce {
+        words.push_str(", binary cross-entropy");
+    }
     let options = [
         ("weight decay", optim.weight_decay),
         ("label smoothing", optim.label_smoothing),

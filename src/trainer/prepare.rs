@@ -10,7 +10,7 @@ use kiln_engine::parallel::{BackendKind, Plan, Probe, Sampler, SamplerConfig, Wo
 use kiln_objects::is_url;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, shown};
-use kiln_training::{Backend, Classification, Network};
+use kiln_training::{Backend, Classification, Loss, Network};
 
 use super::terminal::warn;
 use crate::config::{Config, Request, sketch};
@@ -82,7 +82,8 @@ pub(super) fn task(config: &Config, splits: &DataSplits) -> Classification {
 
 /// A network with drawn weights on the first replica's device, part of it frozen.
 pub(super) fn blank_network(backend: &dyn Backend, config: &Config, outputs: usize) -> Result<Box<dyn Network>> {
-    backend.network(config.parallel.gpu_ids[0], &config.model, outputs, config.optim.label_smoothing, config.run.seed)
+    let loss = Loss::from(&config.optim);
+    backend.network(config.parallel.gpu_ids[0], &config.model, outputs, loss, config.run.seed)
 }
 
 /// The threads of this process; for `threads` 0 its share of the machine's.

@@ -95,7 +95,7 @@ fn weights(optim: &OptimConfig, parameters: ParameterCount) -> usize {
 /// Numbers that the optimizer keeps for each parameter.
 fn slots(optim: &OptimConfig) -> usize {
     match optim.optimizer {
-        OptimizerKind::AdamW => 2,
+        OptimizerKind::AdamW | OptimizerKind::Lamb => 2,
         _ => 1,
     }
 }

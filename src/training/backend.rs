@@ -8,7 +8,7 @@ use kiln_engine::parallel::{BackendKind, DistBackend, HostBackend, World, check_
 use kiln_ops::PrecisionKind;
 use kiln_system::{Error, Result};
 
-use super::model::{ModelConfig, ResNet};
+use super::model::{Loss, ModelConfig, ResNet};
 use super::network::{Network, On};
 
 /// A backend, and its devices by their indices for `--gpu-ids`.
@@ -65,7 +65,7 @@ pub trait Backend: Send + Sync {
         device: usize,
         model: &ModelConfig,
         outputs: usize,
-        smoothing: f64,
+        loss: Loss,
         seed: u64,
     ) -> Result<Box<dyn Network>>;
 }
@@ -123,10 +123,10 @@ impl<B: HostBackend> Backend for Compiled<B> {
         device: usize,
         model: &ModelConfig,
         outputs: usize,
-        smoothing: f64,
+        loss: Loss,
         seed: u64,
     ) -> Result<Box<dyn Network>> {
-        let network = initialize(ResNet::new(model, outputs, smoothing, &B::open(device)?), seed)?;
+        let network = initialize(ResNet::new(model, outputs, loss, &B::open(device)?), seed)?;
         Ok(Box::new(On::<B>(freeze(network, &model.freeze)?)))
     }
 }

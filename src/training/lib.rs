@@ -18,7 +18,7 @@ mod network;
 pub use backend::{Backend, backend, backend_name, default_backend, is_compiled, prepare_process};
 pub use classification::{Classification, Images, Logits};
 pub use model::{
-    Architecture, Bottleneck, Hits, MixedIn, ModelConfig, ParameterCount, Prediction, ResNet, Stem, Through, Units,
-    activation_elements, count_parameters, hits, predictions, recognize,
+    Architecture, Bottleneck, Hits, Loss, MixedIn, ModelConfig, ParameterCount, Prediction, ResNet, Stem, Through,
+    Units, activation_elements, count_parameters, hits, predictions, recognize,
 };
 pub use network::{Network, Training};

@@ -56,6 +56,8 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
                 ("adamw", &[("optim.optimizer", "adamw")]),
                 ("lars", &[("optim.optimizer", "lars")]),
+                // timm's Lamb clips by itself.
+                ("lamb", &[("optim.optimizer", "lamb"), ("optim.eps", "1e-6"), ("optim.clip_grad_norm", "1.0")]),
             ],
             "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's",
         ),

@@ -1,11 +1,10 @@
 //! Flags of timm's training script that are not in `scripts.rs`: what has no influence here, and what Kiln has instead.
 
-use super::Means::{Choice, Nothing, Read};
+use super::Means::{Choice, Nothing, Read, Sets};
 use super::scripts::ALWAYS;
 use super::{Alias, LOGS, Line};
 
-/// One loss and one way of mixing.
-const CROSS_ENTROPY: super::Means = Nothing("the loss is the cross-entropy, with --label-smoothing X; remove it");
+const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: super::Means = Nothing("a schedule has no noise; remove it");
 const OFF: &str = "stochastic depth and dropout are not offered; remove it";
@@ -121,12 +120,12 @@ pub(super) const FLAGS: &[Alias] = &[
         Nothing("the rate follows the step, not the validation; use --early-stopping EPOCHS"),
     ),
     Alias::switch("--warmup-prefix", Nothing("use --epochs N with the warm-up's, and schedule.counted_from=warmup")),
-    Alias::switch("--bce-loss", CROSS_ENTROPY),
-    Alias::switch("--bce-sum", CROSS_ENTROPY),
-    Alias::word("--bce-target-thresh", CROSS_ENTROPY),
-    Alias::word("--bce-pos-weight", CROSS_ENTROPY),
-    Alias::switch("--jsd-loss", CROSS_ENTROPY),
-    Alias::switch("--jsd", CROSS_ENTROPY),
+    Alias::switch("--bce-loss", Sets(&[("optim.loss", "bce")])),
+    Alias::key("--bce-target-thresh", "optim.bce_threshold"),
+    Alias::switch("--bce-sum", Nothing("optim.loss=bce is the mean over classes; multiply --lr by their number")),
+    Alias::word("--bce-pos-weight", Nothing("optim.loss=bce weighs all classes alike; remove it")),
+    Alias::switch("--jsd-loss", ONE_VIEW),
+    Alias::switch("--jsd", ONE_VIEW),
     Alias::switch("--model-ema-warmup", Nothing("use optim.ema_after_warmup=true")),
     // The run.
     Alias::word("--eval-metric", Choice(&[("top1", &[])], "the best checkpoint is the one with the best accuracy")),

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy with label smoothing, and the ranks of the target classes.
+//! Softmax cross-entropy with label smoothing, binary cross-entropy, and the ranks of the target classes.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
@@ -18,6 +18,26 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
     }
     let over_classes = log_probability.sum_dim(1).reshape([batch]);
     (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
+}
+
+/// The targets `[batch]` as probabilities of the classes, `[batch, classes]`: `1 - smoothing` of the target's class, and
+/// `smoothing` spread over all.
+pub fn smoothed<B: Backend>(targets: Tensor<B, 1, Int>, classes: usize, smoothing: f64) -> Tensor<B, 2> {
+    let [batch] = targets.dims();
+    let numbers = ordinals::<B>(classes, &targets.device()).expand([batch, classes]);
+    let is_target = numbers.equal((targets + 1).reshape([batch, 1]).expand([batch, classes]));
+    is_target.float() * (1.0 - smoothing) + smoothing / classes as f64
+}
+
+/// The mean over classes of the binary cross-entropy of every sample, `[batch]`, from `logits` and `targets`, both
+/// `[batch, classes]`, the targets from 0 to 1; as `torch.nn.functional.binary_cross_entropy_with_logits`.
+pub fn binary_cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 2>) -> Tensor<B, 1> {
+    let [batch, classes] = logits.dims();
+    // log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), which cannot overflow.
+    let softplus = logits.clone().clamp_min(0.0) + logits.clone().abs().neg().exp().log1p();
+    let losses = softplus - logits * targets;
+    // Another dimension than the last, as above.
+    losses.unsqueeze_dim::<3>(2).sum_dim(1).reshape([batch]) / classes as f64
 }
 
 /// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the

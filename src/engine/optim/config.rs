@@ -14,6 +14,18 @@ pub enum OptimizerKind {
     AdamW,
     /// Layer-wise adaptive rate scaling for very large batches (You et al., 2017).
     Lars,
+    /// AdamW with a step relative to the weights of each tensor, for large batches (You et al., 2020), as timm's `Lamb`.
+    Lamb,
+}
+
+/// What is minimised in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    #[default]
+    CrossEntropy,
+    /// The mean over classes of the binary cross-entropy (Wightman, Touvron and Jegou, 2021).
+    Bce,
 }
 
 /// The `[optim]` section.
@@ -29,6 +41,9 @@ pub struct OptimConfig {
     pub beta2: f64,
     pub eps: f64,
     pub trust_coefficient: f64,
+    pub loss: LossKind,
+    /// Targets of [`LossKind::Bce`] above it become 1, all others 0; 0 keeps them.
+    pub bce_threshold: f64,
     pub label_smoothing: f64,
     pub backbone_lr_scale: f64,
     pub decay_norm_bias: bool,
@@ -68,6 +83,8 @@ impl Default for OptimConfig {
             beta2: 0.999,
             eps: 1e-8,
             trust_coefficient: 0.001,
+            loss: LossKind::CrossEntropy,
+            bce_threshold: 0.0,
             label_smoothing: 0.0,
             backbone_lr_scale: 1.0,
             decay_norm_bias: true,

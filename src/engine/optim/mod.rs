@@ -16,7 +16,8 @@ pub use arenas::Arenas;
 pub use average::{AveragedSteps, WeightAverage};
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{
-    CountedFrom, LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
+    CountedFrom, LossKind, LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleInterval, ScheduleKind,
+    WarmupShape,
 };
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, tensor_of};

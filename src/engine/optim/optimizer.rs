@@ -36,8 +36,8 @@ pub struct Optimizer<B: Backend> {
 impl<B: UpdateOps> Optimizer<B> {
     /// An optimizer that has taken no step, for tensors in this order.
     pub fn new(config: &OptimConfig, tensors: Vec<Parameter>) -> Self {
-        // A processor changes each tensor in its own memory; LARS needs the norm of each.
-        let is_apart = B::is_processor() || config.optimizer == OptimizerKind::Lars;
+        // A processor changes each tensor in its own memory; LARS and LAMB need the norm of each.
+        let is_apart = B::is_processor() || matches!(config.optimizer, OptimizerKind::Lars | OptimizerKind::Lamb);
         let arenas = if is_apart { Arenas::apart(&tensors) } else { Arenas::together(&tensors, config) };
         let slots = arenas.first().map(|_| Vec::new()).collect();
         Self { config: config.clone(), tensors, arenas, slots, params: None, gradients: None, steps: 0 }

@@ -4,10 +4,12 @@
 //! - AdamW: Loshchilov and Hutter 2019, decoupled weight decay, bias correction: as `torch.optim.AdamW`.
 //! - LARS: You, Gitman, Ginsburg 2017, eq. 6; one-dimensional tensors (biases, batch-norm) take plain SGD without
 //!   decay.
+//! - LAMB: You et al. 2020, algorithm 2: AdamW's direction, scaled for each tensor by the norm of its weights over that
+//!   of the direction; tensors without weight decay are not scaled, as in timm.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use kiln_ops::{AdamW, Lars, Sgd, UpdateOps, primitive, tensor};
+use kiln_ops::{AdamW, Lars, Sgd, UpdateOps, download_each, primitive, tensor};
 
 use super::config::{OptimConfig, OptimizerKind};
 
@@ -33,6 +35,7 @@ impl<B: UpdateOps> Update<'_, B> {
             OptimizerKind::Sgd => self.sgd(slots),
             OptimizerKind::AdamW => self.adamw(slots),
             OptimizerKind::Lars => self.lars(slots),
+            OptimizerKind::Lamb => self.lamb(slots),
         }
     }
 
@@ -60,5 +63,30 @@ impl<B: UpdateOps> Update<'_, B> {
         let velocity = slots.into_iter().next().map(primitive);
         let (param, velocity) = B::lars(primitive(self.param), primitive(self.gradient), velocity, &step);
         (tensor(param), vec![tensor(velocity)])
+    }
+
+    fn lamb(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
+        let (param, rate, weight_decay) = (self.param.clone(), self.rate, self.weight_decay);
+        // At a rate of one, AdamW moves the parameter by the direction.
+        let (moved, slots) = Self { rate: 1.0, ..self }.adamw(slots);
+        let blend = |left: &Tensor<B, 1>, right: &Tensor<B, 1>, shares| {
+            tensor::<B, 1>(B::blend(primitive(left.clone()), primitive(right.clone()), shares))
+        };
+        let direction = blend(&param, &moved, [1.0, -1.0]);
+        if weight_decay == 0.0 {
+            return (blend(&param, &direction, [1.0, -rate]), slots);
+        }
+        let norm = |values: &Tensor<B, 1>| tensor::<B, 1>(B::norm(primitive(values.clone())));
+        let (weight, length) = (norm(&param), norm(&direction));
+        let is_zero = weight.clone().equal_elem(0.0).bool_or(length.clone().equal_elem(0.0));
+        let trust = (weight / length).mask_fill(is_zero, 1.0);
+        // Elsewhere the host would wait for the number.
+        let param = if B::is_processor() {
+            let trust = download_each(vec![trust]).concat()[0];
+            blend(&param, &direction, [1.0, -rate * f64::from(trust)])
+        } else {
+            param - direction * (trust * rate)
+        };
+        (param, slots)
     }
 }

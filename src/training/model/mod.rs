@@ -11,6 +11,6 @@ mod size;
 
 pub use architecture::{Architecture, Bottleneck};
 pub use config::{ModelConfig, Stem, recognize};
-pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
+pub use prediction::{Hits, Loss, MixedIn, Prediction, hits, predictions};
 pub use resnet::{ResNet, Through, Units};
 pub use size::{ParameterCount, activation_elements, count_parameters};

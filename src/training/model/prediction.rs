@@ -2,7 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use kiln_engine::nn::{ForwardContext, cross_entropy, ordinals, ranks_of_targets};
+use kiln_engine::nn::{ForwardContext, binary_cross_entropy, cross_entropy, ordinals, ranks_of_targets, smoothed};
+use kiln_engine::optim::{LossKind, OptimConfig};
 use kiln_engine::parallel::Counts;
 use kiln_ops::MixedBackend;
 
@@ -12,8 +13,31 @@ use super::resnet::ResNet;
 /// to 1.
 pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
 
+/// What is minimised in training.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Loss {
+    pub kind: LossKind,
+    /// Label smoothing, in `[0, 1)`.
+    pub smoothing: f64,
+    /// Targets of the binary cross-entropy above it become 1, all others 0; 0 keeps them.
+    pub threshold: f64,
+}
+
+impl From<&OptimConfig> for Loss {
+    fn from(config: &OptimConfig) -> Self {
+        Self { kind: config.loss, smoothing: config.label_smoothing, threshold: config.bce_threshold }
+    }
+}
+
+/// The cross-entropy with this label smoothing.
+impl From<f64> for Loss {
+    fn from(smoothing: f64) -> Self {
+        Self { smoothing, ..Self::default() }
+    }
+}
+
 impl<B: MixedBackend> ResNet<B> {
-    /// The training loss of every image, `[batch]`, cross-entropy with label smoothing, and the logits
+    /// The training loss of every image, `[batch]`, and the logits
     /// `[batch, classes]`. `images` are `[batch, 3, height, width]`, `labels` `[batch]`.
     pub fn losses(
         &self,
@@ -33,13 +57,23 @@ impl<B: MixedBackend> ResNet<B> {
         labels: Tensor<B, 1, Int>,
         mixed: Option<MixedIn<B>>,
     ) -> Tensor<B, 1> {
-        let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing);
-        let own = against(labels);
-        match mixed {
-            // Cross-entropy is linear in the target.
-            Some((others, share)) => own * share + against(others) * (1.0 - share),
-            None => own,
-        }
+        let Loss { kind, smoothing, threshold } = self.loss;
+        let targets = |labels| smoothed(labels, logits.dims()[1], smoothing);
+        let targets = match (kind, mixed) {
+            (LossKind::CrossEntropy, mixed) => {
+                let against = |labels| cross_entropy(logits.clone(), labels, smoothing);
+                let own = against(labels);
+                return match mixed {
+                    // Linear in the target.
+                    Some((others, share)) => own * share + against(others) * (1.0 - share),
+                    None => own,
+                };
+            }
+            (LossKind::Bce, Some((others, share))) => targets(labels) * share + targets(others) * (1.0 - share),
+            (LossKind::Bce, None) => targets(labels),
+        };
+        let targets = if threshold > 0.0 { targets.greater_elem(threshold).float() } else { targets };
+        binary_cross_entropy(logits, targets)
     }
 }
 

@@ -16,6 +16,7 @@ use kiln_ops::{
 
 use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
+use super::prediction::Loss;
 
 /// Two 3x3 convolutions with a residual connection, or the three of a [`Bottleneck`].
 #[derive(Module, Debug)]
@@ -107,13 +108,14 @@ pub struct ResNet<B: Backend> {
     fc: Linear<B>,
     #[module(skip)]
     width: usize,
-    pub(super) label_smoothing: f64,
+    #[module(skip)]
+    pub(super) loss: Loss,
 }
 
 impl<B: Backend> ResNet<B> {
-    /// The network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`. Its weights are zero: fill them
+    /// The network with `classes` outputs, trained with `loss`, or with the cross-entropy if that is a label smoothing. Its weights are zero: fill them
     /// with [`kiln_engine::nn::initialize`] or [`kiln_engine::nn::load_state`].
-    pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
+    pub fn new(config: &ModelConfig, classes: usize, loss: impl Into<Loss>, device: &B::Device) -> Self {
         let (width, architecture) = (config.width, config.architecture());
         let (conv1, is_pooled) = match config.stem {
             Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), false),
@@ -138,7 +140,7 @@ impl<B: Backend> ResNet<B> {
                 .with_initializer(Initializer::Zeros)
                 .init(device),
             width,
-            label_smoothing,
+            loss: loss.into(),
         }
     }
 

@@ -139,8 +139,17 @@ pub const ORIGINS: &[Origin] = &[
                         ("momentum", &[("optim.optimizer", "sgd"), ("optim.nesterov", "false")]),
                         ("adamw", &[("optim.optimizer", "adamw"), ("optim.nesterov", "false")]),
                         ("lars", &[("optim.optimizer", "lars"), ("optim.nesterov", "false")]),
+                        (
+                            "lamb",
+                            &[
+                                ("optim.optimizer", "lamb"),
+                                ("optim.nesterov", "false"),
+                                ("optim.eps", "1e-6"),
+                                ("optim.clip_grad_norm", "1.0"),
+                            ],
+                        ),
                     ],
-                    "use --optimizer sgd, adamw or lars",
+                    "use --optimizer sgd, adamw, lars or lamb",
                 ),
             ),
             Alias::key("--lr-base", "optim.learning_rate"),
