@@ -17,6 +17,7 @@ mod compiled;
 mod device_calls;
 mod devices;
 mod divergence;
+mod drop_path;
 #[cfg(feature = "gloo")]
 mod engines;
 mod failure;

@@ -90,13 +90,14 @@ on_every_backend! {
     the_loss_of_two_labels_is_that_of_their_mixture => || loss_of_two_labels::<TestBackend>();
 }
 
-const EVERYTHING: [&str; 7] = [
+const EVERYTHING: [&str; 8] = [
     "--epochs=2",
     "--rand-augment-ops=2",
     "--random-erasing=0.5",
     "--mixup=0.4",
     "--cutmix=1",
     "--repeated-augmentation=2",
+    "model.drop_path=0.5",
     "--backend=flex",
 ];
 

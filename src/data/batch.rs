@@ -22,6 +22,8 @@ pub struct HostBatch {
     pub ids: Vec<u32>,
     /// The classes of the images mixed into them, if any.
     pub partners: Option<Partners>,
+    /// The factor of each residual branch of a network for each image, `[batch, branches]`; empty if all are one.
+    pub branches: Vec<f32>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -58,12 +60,12 @@ pub fn assemble(
     let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
     let key =
         |sample, copy: Option<&u32>| SampleKey { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
-    let (own, mut mixed) = (labels(&pictures), None);
+    let (own, mut mixed, branches) = (labels(&pictures), None, Vec::new());
     if shard.targets_only {
         let share =
             |(partners, mix): (Vec<Picture>, Mix)| Partners { labels: labels(&partners), share: mix.share(size) };
         let images = augment.images(Pixels { bytes: Vec::new(), shown: Vec::new() }, size);
-        return Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: partners.map(share) });
+        return Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: partners.map(share), branches });
     }
     let mut images =
         augment.images(show(pictures, augment, size, |image| key(shard.ids[image], shard.copies.get(image)))?, size);
@@ -74,7 +76,7 @@ pub fn assemble(
             images.partners = Some(images::Partners { pixels: show(pictures, augment, size, key)?, by });
         }
     }
-    Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: mixed })
+    Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: mixed, branches })
 }
 
 /// Augments `pictures` of `size`; `key` has the key of each.

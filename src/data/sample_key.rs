@@ -40,6 +40,8 @@ pub enum Purpose {
     JitterFactor = 23,
     /// The place of the hue among them.
     JitterHuePlace = 24,
+    /// Whether the n-th residual branch is left out (stochastic depth).
+    DropPath = 60,
 }
 
 /// A sample in an epoch of an experiment.

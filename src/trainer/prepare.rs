@@ -77,7 +77,8 @@ fn located(DataConfig { dir, .. }: &DataConfig, resume: &Resume, error: Error) -
 }
 
 pub(super) fn task(config: &Config, splits: &DataSplits) -> Classification {
-    Classification::new(&config.data, splits, config.model.architecture(), config.run.seed)
+    let task = Classification::new(&config.data, splits, config.model.architecture(), config.run.seed);
+    task.with_drop_path(config.model.drop_path)
 }
 
 /// A network with drawn weights on the first replica's device, part of it frozen.

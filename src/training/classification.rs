@@ -6,13 +6,13 @@ use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
 use kiln_data::{
-    Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, SampleKey, assemble,
+    Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, Purpose, SampleKey, assemble,
 };
 use kiln_engine::nn::{HEAD, cross_entropy};
 use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
-use kiln_ops::{HostOps, tensor};
+use kiln_ops::{HostOps, tensor, upload};
 use kiln_system::{Error, Result};
 
 use super::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
@@ -28,6 +28,8 @@ pub struct Classification {
     pub plain: Augment,
     pub seed: u64,
     pub architecture: Architecture,
+    /// Probability that an image skips the last residual branch in training, see [`Classification::branches`].
+    pub drop_path: f64,
 }
 
 impl Classification {
@@ -41,7 +43,12 @@ impl Classification {
             plain: Augment::plain(splits.normalization),
             seed,
             architecture,
+            drop_path: 0.0,
         }
+    }
+
+    pub fn with_drop_path(self, drop_path: f64) -> Self {
+        Self { drop_path, ..self }
     }
 
     /// The parts that may become stages.
@@ -70,7 +77,27 @@ impl Classification {
             return assemble(pictures, None, &self.plain, self.seed, shard);
         }
         let partners = self.mix(shard).map(|mix| Ok::<_, Error>((fetch(images, &shard.partners)?, mix))).transpose()?;
-        assemble(pictures, partners, &self.augment, self.seed, shard)
+        let batch = assemble(pictures, partners, &self.augment, self.seed, shard)?;
+        Ok(HostBatch { branches: self.branches(shard), ..batch })
+    }
+
+    /// Stochastic depth (Huang et al. 2016): the factors of the residual branches of each image, which are left out with
+    /// a probability that rises from 0 for the first to `drop_path` for the last, as in timm; those that are kept grow
+    /// in return.
+    fn branches(&self, shard: &Shard) -> Vec<f32> {
+        if self.drop_path == 0.0 {
+            return Vec::new();
+        }
+        let branches: usize = self.architecture.blocks.iter().sum();
+        let of_image = |(image, sample): (usize, &u32)| {
+            let copy = shard.copies.get(image).copied().unwrap_or(0);
+            let key = SampleKey { seed: self.seed, epoch: shard.epoch, sample: *sample }.copy(copy);
+            (0..branches).map(move |branch| {
+                let kept = 1.0 - self.drop_path * branch as f64 / (branches - 1).max(1) as f64;
+                if key.fraction(Purpose::DropPath, branch as u32) < kept { (1.0 / kept) as f32 } else { 0.0 }
+            })
+        };
+        shard.ids.iter().enumerate().flat_map(of_image).collect()
     }
 }
 
@@ -83,6 +110,8 @@ pub struct Images<B: HostBackend> {
     labels: Tensor<B, 1, Int>,
     /// The classes of the images mixed into them, `[batch]`, and the weight of their own classes.
     mixed: Option<(Tensor<B, 1, Int>, f32)>,
+    /// The factors of the residual branches, `[batch, branches]`.
+    branches: Option<Tensor<B, 2>>,
 }
 
 /// The logits of a forward pass, and the true classes.
@@ -132,7 +161,13 @@ impl<B: HostBackend> Task<B> for Classification {
         let pixels = if is_seen { tensor(B::input(&batch.images, device)) } else { Tensor::zeros([1; 4], device) };
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
         let mixed = mixed.map(|partners| (on_device::<B>(&partners.labels, device), partners.share));
-        Images { pixels, size: batch.images.size, labels: on_device::<B>(&batch.labels, device), mixed }
+        let batch_size = batch.labels.len();
+        let branches = (!batch.branches.is_empty()).then(|| {
+            let count = batch.branches.len() / batch_size;
+            upload(&batch.branches, device).reshape([batch_size, count])
+        });
+        let labels = on_device::<B>(&batch.labels, device);
+        Images { pixels, size: batch.images.size, labels, mixed, branches }
     }
 
     fn units(&self) -> Vec<Unit> {
@@ -144,10 +179,11 @@ impl<B: HostBackend> Task<B> for Classification {
         model: &ResNet<Autodiff<B>>,
         passage: Passage<Autodiff<B>, Images<B>>,
     ) -> Passed<Autodiff<B>, Logits<B>> {
-        let Images { pixels, size, labels, mixed } = passage.input;
+        let Images { pixels, size, labels, mixed, branches } = passage.input;
         let units = Units { range: passage.units, image: size };
         let x = passage.activations.map_or_else(|| Tensor::from_inner(pixels), Activations::into_tensor);
-        match model.forward_units(&units, x, passage.context) {
+        let branches = branches.map(Tensor::from_inner);
+        match model.forward_units(&units, x, branches, passage.context) {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(logits) => {
                 let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
@@ -160,8 +196,8 @@ impl<B: HostBackend> Task<B> for Classification {
     fn evaluate(&self, model: &Evaluated<B, Self>, passage: Passage<B, Images<B>>) -> Passed<B, Logits<B>> {
         let Images { pixels, size, labels, .. } = passage.input;
         let units = Units { range: passage.units, image: size };
-        match model.forward_units(&units, passage.activations.map_or(pixels, Activations::into_tensor), passage.context)
-        {
+        let x = passage.activations.map_or(pixels, Activations::into_tensor);
+        match model.forward_units(&units, x, None, passage.context) {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(values) => {
                 let losses = cross_entropy(values.clone(), labels.clone(), 0.0);

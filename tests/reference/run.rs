@@ -126,6 +126,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
     Experiment {
         plan,
         task: Classification {
+            drop_path: 0.0,
             train,
             validation,
             augment: plain.clone(),

@@ -7,7 +7,7 @@ use super::{Alias, LOGS, Line};
 const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: super::Means = Nothing("a schedule has no noise; remove it");
-const OFF: &str = "stochastic depth and dropout are not offered; remove it";
+const OFF: &str = "use --drop-path P, stochastic depth";
 const ONE_SET: super::Means =
     Nothing("there is one view of each image; --repeated-augmentation N shows more; remove it");
 
@@ -75,7 +75,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::key("--pretrained-path", "model.pretrained"),
     Alias::word("--gp", Choice(&[("avg", &[])], "the network ends with the mean of each channel; remove it")),
     Alias::word("--drop", Choice(&[("0", &[]), ("0.0", &[])], OFF)),
-    Alias::word("--drop-path", Choice(&[("0", &[]), ("0.0", &[])], OFF)),
+    Alias::key("--drop-path", "model.drop_path"),
     Alias::word("--drop-connect", Choice(&[("0", &[]), ("0.0", &[])], OFF)),
     Alias::word("--drop-block", Choice(&[("0", &[]), ("0.0", &[])], OFF)),
     Alias::word("--bn-momentum", Choice(&[("0.1", &[])], BATCH_NORM)),

@@ -19,7 +19,7 @@ pub enum Stem {
 }
 
 /// The `[model]` section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     pub stem: Stem,
@@ -30,6 +30,7 @@ pub struct ModelConfig {
     pub num_classes: usize,
     pub conv: Algorithm,
     pub zero_init_last_bn: bool,
+    pub drop_path: f64,
     pub pretrained: String,
     pub freeze: String,
 }
@@ -45,6 +46,7 @@ impl Default for ModelConfig {
             num_classes: 0,
             conv: Algorithm::Auto,
             zero_init_last_bn: false,
+            drop_path: 0.0,
             pretrained: String::new(),
             freeze: "none".into(),
         }

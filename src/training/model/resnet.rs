@@ -7,6 +7,7 @@ use std::ops::Range;
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use kiln_ops::{
@@ -62,7 +63,13 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: TrainBackend> Block<B> {
-    fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
+    /// `factor` `[batch, 1, 1, 1]` is the residual branch's.
+    fn forward<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        factor: Option<Tensor<P::Compute, 4>>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
         let y = self.conv1.forward_normalized::<P>(x.clone(), &self.bn1, Epilogue::Relu, context);
         let shortcut = match &self.downsample {
             Some((conv, bn)) => conv.forward_normalized::<P>(x, bn, Epilogue::Identity, context),
@@ -74,7 +81,10 @@ impl<B: TrainBackend> Block<B> {
             }
             _ => (y, &self.conv2, &self.bn2),
         };
-        conv.forward_normalized::<P>(y, bn, Epilogue::AddRelu(shortcut), context)
+        match factor {
+            None => conv.forward_normalized::<P>(y, bn, Epilogue::AddRelu(shortcut), context),
+            Some(factor) => relu(conv.forward_normalized::<P>(y, bn, Epilogue::Identity, context) * factor + shortcut),
+        }
     }
 }
 
@@ -165,7 +175,7 @@ impl<B: TrainBackend> ResNet<B> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_channels_innermost([height, width], context);
         let all = 0..self.units() - 1;
-        mean_of_pixels(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), context))
+        mean_of_pixels(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), None, context))
     }
 
     /// The stem and the blocks among `units`, of the input of the first one.
@@ -173,6 +183,7 @@ impl<B: TrainBackend> ResNet<B> {
         &self,
         units: &Range<usize>,
         mut x: Tensor<P::Compute, 4>,
+        branches: Option<Tensor<B, 2>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
         if units.start == 0 {
@@ -182,11 +193,22 @@ impl<B: TrainBackend> ResNet<B> {
             }
         }
         let own = self.blocks().zip(1..).filter(|(_, unit)| units.contains(unit));
-        own.fold(x, |x, (block, _)| block.forward::<P>(x, context))
+        let factor = |unit: usize| {
+            let of_one = branches.clone()?.narrow(1, unit - 1, 1);
+            let batch = of_one.dims()[0];
+            Some(P::to_compute(of_one.reshape([batch, 1, 1, 1])))
+        };
+        own.fold(x, |x, (block, unit)| block.forward::<P>(x, factor(unit), context))
     }
 
     /// The units in `units`, of the images or of the maps of the unit before.
-    fn through<P: Precision<B>>(&self, units: &Units, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Through<B> {
+    fn through<P: Precision<B>>(
+        &self,
+        units: &Units,
+        x: Tensor<B, 4>,
+        branches: Option<Tensor<B, 2>>,
+        context: &ForwardContext<B>,
+    ) -> Through<B> {
         let innermost = self.has_channels_innermost(units.image, context);
         let x = P::to_compute(x);
         let x = match units.range.start {
@@ -194,7 +216,7 @@ impl<B: TrainBackend> ResNet<B> {
             _ if innermost => x.permute([0, 3, 1, 2]),
             _ => x,
         };
-        let x = self.maps::<P>(&units.range, x, context);
+        let x = self.maps::<P>(&units.range, x, branches, context);
         if units.range.end == self.units() {
             return Through::Logits(linear::<P, B>(&self.fc, mean_of_pixels(x)));
         }
@@ -227,18 +249,25 @@ impl<B: MixedBackend> ResNet<B> {
     pub fn forward(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
         let [_, _, height, width] = images.dims();
         let all = Units { range: 0..self.units(), image: [height, width] };
-        match self.forward_units(&all, images, context) {
+        match self.forward_units(&all, images, None, context) {
             Through::Logits(logits) => logits,
             Through::Maps(_) => unreachable!("the last unit has logits"),
         }
     }
 
-    /// A range of units. `x` are the images or, for a range without the first unit, the maps of the unit before it.
-    pub fn forward_units(&self, units: &Units, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Through<B> {
+    /// A range of units. `x` are the images or, for a range without the first unit, the maps of the unit before it;
+    /// `branches` `[batch, blocks]` are factors of the residual branches, one without them.
+    pub fn forward_units(
+        &self,
+        units: &Units,
+        x: Tensor<B, 4>,
+        branches: Option<Tensor<B, 2>>,
+        context: &ForwardContext<B>,
+    ) -> Through<B> {
         match context.precision {
-            PrecisionKind::F32 => self.through::<Full>(units, x, context),
-            PrecisionKind::Bf16 => self.through::<BFloat16>(units, x, context),
-            PrecisionKind::F16 => self.through::<Float16>(units, x, context),
+            PrecisionKind::F32 => self.through::<Full>(units, x, branches, context),
+            PrecisionKind::Bf16 => self.through::<BFloat16>(units, x, branches, context),
+            PrecisionKind::F16 => self.through::<Float16>(units, x, branches, context),
         }
     }
 }
