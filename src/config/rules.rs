@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln_data::{Corrupt, Decode, Exif, Order, Source};
+use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
 use kiln_engine::parallel::{DistBackend, StrategyKind};
 use kiln_membership::Elastic;
@@ -341,6 +341,11 @@ impl Rules<'_> {
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
         let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
         self.require(holds, &["data.center_crop"], broken, "0.875 is usual for photographs");
+
+        let holds = data.rand_augment_ops == 0 || data.auto_augment == AutoAugment::None;
+        let broken = || format!("rand augment ops cannot be combined with auto augment '{}'", data.auto_augment);
+        let remedy = "remove data.auto_augment, or use --rand-augment-ops 0";
+        self.require(holds, &["data.auto_augment", "data.rand_augment_ops"], broken, remedy);
 
         let broken = || "num classes must be 0 (one per class of the data) or at least 2, got '1'".into();
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");

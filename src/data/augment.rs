@@ -1,13 +1,15 @@
 //! Augmentation of one image.
 //!
-//! The steps after `framing`: RandAugment and colour jitter on the bytes; random crop of the padded image and
-//! horizontal flip, which copy each row; cutout and random erasing, which name areas that become 0 after normalisation.
+//! The steps after `framing`: RandAugment or another policy, and colour jitter on the bytes; random crop of the padded
+//! image and horizontal flip, which copy each row; cutout and random erasing, which name areas that become 0 after
+//! normalisation.
 //! Random numbers are drawn by [`SampleKey`], so the result depends on seed, epoch and sample only.
 
 use std::ops::Range;
 
 use kiln_ops::images::{ByteImages, Pixels, VisibleAreas};
 
+use super::auto_augment::AutoAugment;
 use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
 use super::dataset::CHANNELS;
@@ -20,6 +22,7 @@ use super::sample_key::{Purpose, SampleKey};
 #[derive(Debug, Clone)]
 pub struct Augment {
     rand_augment: Option<RandAugment>,
+    auto_augment: AutoAugment,
     color_jitter: Option<ColorJitter>,
     crop_padding: usize,
     crop_fill: CropFill,
@@ -46,7 +49,7 @@ impl Augment {
         if !config.augment {
             return plain;
         }
-        let DataConfig { crop_fill, flip, cutout, .. } = *config;
+        let DataConfig { crop_fill, flip, cutout, auto_augment, .. } = *config;
         let crop_padding = if config.resized_crop > 0.0 { 0 } else { config.crop_padding };
         let (ops, magnitude, probability) =
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
@@ -54,7 +57,7 @@ impl Augment {
         let erasing = (probability > 0.0).then_some(RandomErasing { probability });
         let (strength, hue) = (config.color_jitter, config.hue_jitter);
         let color_jitter = (strength > 0.0 || hue > 0.0).then_some(ColorJitter { strength, hue });
-        Self { rand_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
+        Self { rand_augment, auto_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
     }
 
     /// Normalisation only, for validation images.
@@ -62,6 +65,7 @@ impl Augment {
         let (rand_augment, erasing) = (None, None);
         Self {
             rand_augment,
+            auto_augment: AutoAugment::None,
             color_jitter: None,
             crop_padding: 0,
             crop_fill: CropFill::Mean,
@@ -80,6 +84,10 @@ impl Augment {
         let [height, width] = size;
         let crop = self.crop(key);
         let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
+        if self.auto_augment != AutoAugment::None {
+            let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
+            varied = Some(self.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
+        }
         if let Some(jitter) = self.color_jitter {
             jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
         }

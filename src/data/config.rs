@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::auto_augment::AutoAugment;
 use super::normalization::NormalizationKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +126,8 @@ pub struct DataConfig {
     pub rand_augment_ops: usize,
     pub rand_augment_magnitude: u32,
     #[serde(default)]
+    pub auto_augment: AutoAugment,
+    #[serde(default)]
     pub color_jitter: f64,
     #[serde(default)]
     pub hue_jitter: f64,
@@ -188,6 +191,7 @@ impl Default for DataConfig {
             cutout: 0,
             rand_augment_ops: 0,
             rand_augment_magnitude: 9,
+            auto_augment: AutoAugment::None,
             color_jitter: 0.0,
             hue_jitter: 0.0,
             random_erasing: 0.0,

@@ -7,6 +7,7 @@
 //! `augment`, `mixing` and `batch`. This crate knows no network or device; the engine decides the order of samples.
 
 pub mod augment;
+pub mod auto_augment;
 pub mod batch;
 mod braces;
 pub mod cifar;
@@ -49,6 +50,7 @@ pub mod synthetic;
 mod tar;
 
 pub use augment::Augment;
+pub use auto_augment::{AutoAugment, Operation};
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
 pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, Order, Source};
@@ -60,7 +62,7 @@ pub use framing::Framing;
 pub use mixing::{Mix, Mixing};
 pub use normalization::{Normalization, NormalizationKind};
 pub use pack::Recipe;
-pub use rand_augment::{Operation, RandAugment};
+pub use rand_augment::RandAugment;
 pub use rectangle::Rectangle;
 pub use resample::CropBox;
 pub use sample_key::{Purpose, SampleKey};

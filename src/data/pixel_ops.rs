@@ -31,8 +31,9 @@ pub(super) fn affine(image: &mut [u8], [height, width]: [usize; 2], inverse: Inv
 /// The inverse of a counter-clockwise rotation around the centre, as in `Image.rotate`.
 pub(super) fn rotation([height, width]: [usize; 2], degrees: f64) -> Inverse {
     let (sin, cos) = (-degrees.to_radians()).sin_cos();
+    let [sin, cos] = [sin, cos].map(|value| (value * 1e15).round() / 1e15);
     let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
-    [[cos, sin, x - cos * x - sin * y], [-sin, cos, y + sin * x - cos * y]]
+    [[cos, sin, (-cos * x - sin * y) + x], [-sin, cos, (sin * x - cos * y) + y]]
 }
 
 /// Linear interpolation from `from` (factor 0) to the image (factor 1) and beyond, clipped: `ImageEnhance`.

@@ -3,6 +3,10 @@
 //! A draw is a hash of its key. There is no generator with state, so results do not depend on replica, thread, batch or
 //! order of draws, and an experiment is the same on any number of devices. The sampler shuffles with its own stream.
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use rand_distr::{Distribution, StandardNormal};
+
 /// The purpose of a random number. The discriminants affect every result: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
@@ -12,9 +16,9 @@ pub enum Purpose {
     Flip = 3,
     CutoutRow = 4,
     CutoutColumn = 5,
-    /// RandAugment's n-th operation.
+    /// The n-th operation of RandAugment or of another policy.
     RandAugmentOperation = 6,
-    /// Whether RandAugment's n-th operation has a negative sign.
+    /// Whether that has a negative sign.
     RandAugmentSign = 7,
     Erase = 8,
     EraseArea = 9,
@@ -40,6 +44,17 @@ pub enum Purpose {
     JitterFactor = 23,
     /// The place of the hue among them.
     JitterHuePlace = 24,
+    /// Whether the n-th operation of a policy happens.
+    OperationProbability = 25,
+    /// Its level.
+    OperationLevel = 26,
+    /// The noise of its magnitude.
+    OperationNoise = 27,
+    /// Its interpolation.
+    OperationSampling = 28,
+    /// The length of AugMix's n-th chain.
+    AugmixDepth = 29,
+    AugmixShare = 30,
     /// Whether the n-th residual branch is left out (stochastic depth).
     DropPath = 60,
 }
@@ -72,6 +87,11 @@ impl SampleKey {
     /// The `nth` of several numbers in `[0, 1)` for one purpose, in steps of 2^-53.
     pub fn fraction(self, purpose: Purpose, nth: u32) -> f64 {
         (absorb(self.hash(purpose), nth.into()) >> 11) as f64 * (-53_f64).exp2()
+    }
+
+    /// Numbers of the standard normal distribution for one purpose.
+    pub fn normals(self, purpose: Purpose) -> impl Iterator<Item = f64> {
+        StandardNormal.sample_iter(ChaCha8Rng::seed_from_u64(self.hash(purpose)))
     }
 
     /// The 64 bits from which [`SampleKey::draw`] takes a number.

@@ -31,6 +31,7 @@ pub(super) const BINDING: &[&str] = &[
     "data.cutout",
     "data.rand_augment_ops",
     "data.rand_augment_magnitude",
+    "data.auto_augment",
     "data.color_jitter",
     "data.hue_jitter",
     "data.random_erasing",
@@ -59,7 +60,7 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 }
 
 /// The keys that older versions lack: convolutions by definition, 18 layers of one group, images decoded as a whole, as
-/// they are stored and in their own colours, permuted as one.
+/// they are stored and in their own colours, without a policy, permuted as one.
 const OLDER: &str = r#"
 [model]
 conv = "direct"
@@ -71,6 +72,7 @@ exif = "ignore"
 decode = "whole"
 color_jitter = 0.0
 hue_jitter = 0.0
+auto_augment = ""
 order = "global"
 window = 16
 "#;

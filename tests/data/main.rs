@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 
 mod augment;
+mod auto_augment;
 mod cifar;
 mod color_jitter;
 mod download;
