@@ -78,6 +78,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("data.color_jitter", Range::Within(0.0, 1.0)),
     ("data.hue_jitter", Range::Within(0.0, 0.5)),
     ("data.random_erasing", Range::Within(0.0, 1.0)),
+    ("data.erasing_count", Range::Within(1.0, 100.0)),
     ("data.mixup", Range::Within(0.0, 100.0)),
     ("data.cutmix", Range::Within(0.0, 100.0)),
     ("data.mix_prob", Range::Within(0.0, 1.0)),

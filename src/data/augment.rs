@@ -54,7 +54,11 @@ impl Augment {
         let (ops, magnitude, probability) =
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
         let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });
-        let erasing = (probability > 0.0).then_some(RandomErasing { probability });
+        let erasing = (probability > 0.0).then_some(RandomErasing {
+            probability,
+            fill: config.erasing_fill,
+            count: config.erasing_count,
+        });
         let (strength, hue) = (config.color_jitter, config.hue_jitter);
         let color_jitter = (strength > 0.0 || hue > 0.0).then_some(ColorJitter { strength, hue });
         Self { rand_augment, auto_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
@@ -111,8 +115,12 @@ impl Augment {
             CropFill::Black => Rectangle { rows: 0..height, columns: 0..width },
         };
         let square = (self.cutout > 0).then(|| self.square(size, key));
-        let erased = self.erasing.and_then(|erasing| erasing.draw(size, key));
-        [Some(inside), square, erased].map(|area| area.map_or([0; 4], |area| area.bounds()))
+        let mut erased = self.erasing.map_or_else(Vec::new, |erasing| erasing.draw(size, key));
+        if let Some(erasing) = self.erasing.filter(RandomErasing::is_written) {
+            erasing.write(&erased, out, width, self.normalization, key);
+            erased.clear();
+        }
+        [Some(inside), square, erased.pop()].map(|area| area.map_or([0; 4], |area| area.bounds()))
     }
 
     /// One image as the network gets it, `[3, height, width]`.

@@ -43,6 +43,19 @@ pub enum CropFill {
     Black,
 }
 
+/// What random erasing writes; normal numbers count after normalisation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ErasingFill {
+    /// The data set's mean colour.
+    #[default]
+    Mean,
+    /// A random colour for each rectangle.
+    Rand,
+    /// A random colour for each pixel.
+    Pixel,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Corrupt {
@@ -107,6 +120,10 @@ const fn prefetch_mb() -> u64 {
     256
 }
 
+const fn one() -> usize {
+    1
+}
+
 const fn retry_seconds() -> f64 {
     180.0
 }
@@ -132,6 +149,10 @@ pub struct DataConfig {
     #[serde(default)]
     pub hue_jitter: f64,
     pub random_erasing: f64,
+    #[serde(default)]
+    pub erasing_fill: ErasingFill,
+    #[serde(default = "one")]
+    pub erasing_count: usize,
     pub mixup: f64,
     pub cutmix: f64,
     pub mix_prob: f64,
@@ -195,6 +216,8 @@ impl Default for DataConfig {
             color_jitter: 0.0,
             hue_jitter: 0.0,
             random_erasing: 0.0,
+            erasing_fill: ErasingFill::Mean,
+            erasing_count: 1,
             mixup: 0.0,
             cutmix: 0.0,
             mix_prob: 1.0,

@@ -53,7 +53,7 @@ pub use augment::Augment;
 pub use auto_augment::{AutoAugment, Operation};
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
-pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, Order, Source};
+pub use config::{Corrupt, CropFill, DataConfig, Decode, ErasingFill, Exif, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Picture, fingerprint};
 pub use decode::is_decoding;
 pub use decode::{SUFFIXES, is_image, to_image};

@@ -55,6 +55,8 @@ pub enum Purpose {
     /// The length of AugMix's n-th chain.
     AugmixDepth = 29,
     AugmixShare = 30,
+    EraseCount = 31,
+    EraseColor = 32,
     /// Whether the n-th residual branch is left out (stochastic depth).
     DropPath = 60,
 }

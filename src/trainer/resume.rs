@@ -35,6 +35,8 @@ pub(super) const BINDING: &[&str] = &[
     "data.color_jitter",
     "data.hue_jitter",
     "data.random_erasing",
+    "data.erasing_fill",
+    "data.erasing_count",
     "data.mixup",
     "data.cutmix",
     "data.mix_prob",
@@ -73,6 +75,8 @@ decode = "whole"
 color_jitter = 0.0
 hue_jitter = 0.0
 auto_augment = ""
+erasing_fill = "mean"
+erasing_count = 1
 order = "global"
 window = 16
 "#;
