@@ -56,6 +56,16 @@ pub enum ErasingFill {
     Pixel,
 }
 
+/// How images are resized, each as by Pillow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpolation {
+    #[default]
+    Bilinear,
+    Bicubic,
+    Nearest,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Corrupt {
@@ -164,6 +174,8 @@ pub struct DataConfig {
     #[serde(default)]
     pub val_image_size: usize,
     #[serde(default)]
+    pub interpolation: Interpolation,
+    #[serde(default)]
     pub exif: Exif,
     #[serde(default)]
     pub decode: Decode,
@@ -226,6 +238,7 @@ impl Default for DataConfig {
             normalization: NormalizationKind::Dataset,
             image_size: 32,
             val_image_size: 0,
+            interpolation: Interpolation::Bilinear,
             exif: Exif::Ignore,
             decode: Decode::Whole,
             corrupt: Corrupt::Refuse,

@@ -158,7 +158,8 @@ impl ImageSet {
     /// the framing is random.
     pub fn framed(self, side: usize, framing: Framing, cache_mb: u64) -> Self {
         let from = self.size;
-        if from == [side; 2] && framing == Framing::WHOLE {
+        let unchanged = Framing { interpolation: framing.interpolation, ..Framing::WHOLE };
+        if from == [side; 2] && framing == unchanged {
             return self;
         }
         let pixels = match self.pixels {

@@ -11,7 +11,7 @@ use image::{ImageBuffer, Rgb};
 use kiln_system::file;
 use kiln_system::{Error, Result, shown};
 
-use super::config::{DataConfig, Decode, Exif};
+use super::config::{DataConfig, Decode, Exif, Interpolation};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::jpeg;
 use super::resample::{CropBox, ResizedCrop, resample};
@@ -36,14 +36,23 @@ pub struct Framing {
     pub exif: Exif,
     /// How much of a JPEG is decoded, and by what.
     pub decode: Decode,
+    /// How the part is resized.
+    pub interpolation: Interpolation,
 }
 
 impl Framing {
     /// The whole image, squeezed.
-    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore, decode: Decode::Whole };
+    pub const WHOLE: Self = Self {
+        middle: 0.0,
+        area: 0.0,
+        exif: Exif::Ignore,
+        decode: Decode::Whole,
+        interpolation: Interpolation::Bilinear,
+    };
 
     pub fn for_validation(config: &DataConfig) -> Self {
-        Self { middle: config.center_crop, area: 0.0, exif: config.exif, decode: config.decode }
+        let DataConfig { center_crop: middle, exif, decode, interpolation, .. } = *config;
+        Self { middle, area: 0.0, exif, decode, interpolation }
     }
 
     pub(super) fn for_training(config: &DataConfig) -> Self {
@@ -64,7 +73,7 @@ impl Framing {
             None => (CropBox::whole(dimensions), square),
         };
         let start = size.map(|length| (f64::from(length - side as u32) / 2.0).round_ties_even() as u32);
-        ResizedCrop { part, size, start }
+        ResizedCrop { part, size, start, interpolation: self.interpolation }
     }
 
     /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.

@@ -1,4 +1,4 @@
-//! Resizing of a part of an image to planes: bilinear with antialiasing, as in torchvision.
+//! Resizing of a part of an image to planes: bilinear with antialiasing, as in torchvision; `integer` has the others.
 //!
 //! Every number is computed by the operations of `image::imageops::resize` with its triangle filter in the same order,
 //! so the bytes are equal; but by vector instructions, without a copy of the part, and only where the result is shown.
@@ -10,6 +10,9 @@ use std::ops::{Deref, Range};
 use image::{ImageBuffer, Rgb};
 use kiln_kernels::{LANES, transpose, vectorized};
 use kiln_ops::images::CHANNELS;
+
+use super::config::Interpolation;
+use super::integer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropBox {
@@ -44,6 +47,7 @@ pub(super) struct ResizedCrop {
     pub(super) size: [u32; 2],
     /// The column and the row where the square begins then.
     pub(super) start: [u32; 2],
+    pub(super) interpolation: Interpolation,
 }
 
 /// A part of the columns or rows of an image, which need not begin or end with a pixel.
@@ -90,10 +94,14 @@ impl Taps {
 pub(super) fn resample(
     image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
     [across, down]: [Span; 2],
-    ResizedCrop { size, start: [left, top], .. }: ResizedCrop,
+    crop: ResizedCrop,
     side: usize,
     out: &mut [u8],
 ) {
+    if crop.interpolation != Interpolation::Bilinear {
+        return integer::resample(image, [across, down], crop, side, out);
+    }
+    let ResizedCrop { size, start: [left, top], .. } = crop;
     let columns = Taps::all(across, size[0], left..left + side as u32);
     let rows = Taps::all(down, size[1], top..top + side as u32);
     let (pitch, width) = (image.width() as usize * CHANNELS, across.pixels as usize * CHANNELS);

@@ -46,6 +46,7 @@ pub(super) const BINDING: &[&str] = &[
     "data.drop_last",
     "data.image_size",
     "data.val_image_size",
+    "data.interpolation",
     "data.exif",
     "data.decode",
     "data.normalization",
@@ -77,6 +78,7 @@ hue_jitter = 0.0
 auto_augment = ""
 erasing_fill = "mean"
 erasing_count = 1
+interpolation = "bilinear"
 order = "global"
 window = 16
 "#;

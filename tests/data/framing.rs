@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use image::imageops::{FilterType, crop_imm, resize};
 use image::{Rgb, RgbImage};
-use kiln_data::{CropBox, DataConfig, Framing, ImageSet, SampleKey, Source, fingerprint};
+use kiln_data::{CropBox, DataConfig, Framing, ImageSet, Interpolation, SampleKey, Source, fingerprint};
 use tempfile::{TempDir, tempdir};
 
 use super::load;
@@ -53,6 +53,18 @@ fn agree(ours: &[u8], file: &Path, kind: &str, numbers: &str) -> bool {
     assert_eq!(ours.len(), theirs.len());
     let largest = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
     assert!(largest <= 1, "{kind} {numbers}: off by {largest} of 255");
+    true
+}
+
+/// Fails unless our bytes are torchvision's with that interpolation; false where there is no torchvision.
+#[track_caller]
+fn equal(ours: &[u8], file: &Path, numbers: [&str; 2], interpolation: Interpolation) -> bool {
+    let (side, name) = (SIDE.to_string(), format!("{interpolation:?}").to_lowercase());
+    let arguments = [file, Path::new(&side), Path::new(numbers[0]), Path::new(numbers[1]), Path::new(&name)];
+    let Some(theirs) = ask("torchvision, PIL", "framing.py", &arguments) else { return false };
+    let theirs: Vec<u8> = serde_json::from_str(&theirs).unwrap();
+    let other = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
+    assert_eq!((ours.len(), other), (theirs.len(), 0), "{name} {numbers:?}");
     true
 }
 
@@ -123,6 +135,47 @@ fn a_random_part_is_resized_as_by_torchvision() {
         let numbers = format!("{left},{top},{width},{height}");
         if !agree(&images.picture(0).shown(Some(key)).unwrap(), &dir.path().join("train/it/a.png"), "part", &numbers) {
             return;
+        }
+    }
+}
+
+#[test]
+fn bicubic_and_nearest_pixels_are_those_of_pillow_byte_for_byte() {
+    for interpolation in [Interpolation::Bicubic, Interpolation::Nearest] {
+        for [width, height] in [[90, 64], [20, 25]] {
+            let dir = photographs(width, height);
+            let config = DataConfig { interpolation, ..config(dir.path()) };
+            let splits = load(&config).unwrap();
+            let [train, val] = ["train/it/a.png", "val/it/a.png"].map(|path| dir.path().join(path));
+            let middle = splits.validation.image(0).unwrap();
+            let plain = load(&DataConfig { interpolation: Interpolation::Bilinear, ..config.clone() }).unwrap();
+            assert_ne!(middle, plain.validation.image(0).unwrap(), "another filter");
+            if !equal(&middle, &val, ["middle", "0.875"], interpolation) {
+                return;
+            }
+            let key = SampleKey { epoch: 3, ..key(0) };
+            let CropBox { left, top, width, height } = RANDOM.part([width, height], key);
+            let numbers = format!("{left},{top},{width},{height}");
+            equal(&splits.train.picture(0).shown(Some(key)).unwrap(), &train, ["part", &numbers], interpolation);
+        }
+    }
+}
+
+#[test]
+fn every_interpolation_takes_every_size_and_keeps_images_that_fit() {
+    for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Nearest] {
+        for [width, height] in [[1, 1], [28, 28], [7, 500], [1, 90]] {
+            let dir = photographs(width, height);
+            let images = load(&DataConfig { interpolation, center_crop: 1.0, ..config(dir.path()) }).unwrap();
+            let shown = images.validation.image(0).unwrap();
+            assert_eq!(shown.len(), 3 * SIDE * SIDE);
+            (0..20).for_each(|sample| {
+                assert_eq!(images.train.picture(0).shown(Some(key(sample))).unwrap().len(), shown.len());
+            });
+            if [width, height] == [28, 28] {
+                let picture = image::open(dir.path().join("val/it/a.png")).unwrap().into_rgb8();
+                assert_eq!(shown, reference(&picture, CropBox { left: 0, top: 0, width, height }, [28, 28]));
+            }
         }
     }
 }
