@@ -141,6 +141,10 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["schedule.gamma=101", "run.seed=1"], "gamma must be above 0 and at most 100"),
         (["schedule.gamma=1.5", "--schedule=step"], "gamma must be at most 1 for the step schedule"),
         (["data.augment=2", "run.seed=1"], "augment must be true or false, got '2'"),
+        (["data.auto_augment=ra", "run.seed=1"], "auto augment must be ta_wide, imagenet, cifar10, augmix, augmix-s1"),
+        (["data.erasing_count=0", "run.seed=1"], "erasing count must be at least 1 and at most 100, got '0'"),
+        (["data.erasing_fill=const", "run.seed=1"], "erasing fill must be one of mean, rand or pixel, got 'const'"),
+        (["data.interpolation=area", "run.seed=1"], "interpolation must be one of bilinear, bicubic or nearest"),
         (["model.num_classes=1", "run.seed=1"], "num classes must be 0 (one per class of the data) or at least 2"),
     ] {
         let complaint = complaint(&line);
@@ -165,6 +169,10 @@ fn values_that_cannot_run_together_are_refused() {
         ("--download --data synthetic", "download works with data cifar10 or cifar100 only, got 'synthetic'"),
         ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most epochs '10', got '11'"),
         ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
+        (
+            "--rand-augment-ops 2 data.auto_augment=ta_wide",
+            "rand augment ops cannot be combined with auto augment 'ta_wide' (data.auto_augment=ta_wide); remove",
+        ),
         ("run.log_units=true --world-size 2 --elastic 1:2", "remove run.log_units, or train in one process"),
     ] {
         let line: Vec<_> = line.split(' ').collect();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln_data::{Decode, Exif, Framing, ImageSet};
+use kiln_data::{Decode, Exif, Framing, ImageSet, Interpolation};
 use tempfile::tempdir;
 
 use super::corpus;
@@ -22,7 +22,8 @@ fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
         fs::write(&path, &bytes).unwrap();
         let decode = *random.pick(&[Decode::Whole, Decode::Part, Decode::Scaled]);
         let exif = *random.pick(&[Exif::Ignore, Exif::Apply]);
-        let framing = Framing { middle: *random.pick(&[0.0, 0.875]), area: 0.0, exif, decode };
+        let interpolation = *random.pick(&[Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Nearest]);
+        let framing = Framing { middle: *random.pick(&[0.0, 0.875]), area: 0.0, exif, decode, interpolation };
         let side = *random.pick(&[1, 8, 40]);
         (bytes.len(), accepted(&ImageSet::from_files(std::slice::from_ref(&path), side, framing)))
     });
