@@ -27,6 +27,7 @@ mod origins;
 mod processes;
 mod refusals;
 mod script_flags;
+mod spellings;
 
 const DEFAULT_TOML: &str = include_str!("../config/default.toml");
 

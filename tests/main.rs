@@ -49,6 +49,8 @@ mod parquet_files;
 mod predicted;
 mod pretrained;
 mod profile;
+#[cfg(feature = "flex")]
+mod published;
 mod python;
 mod refusals;
 #[cfg(feature = "remote")]

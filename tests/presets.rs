@@ -43,13 +43,14 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
         assert!(head.contains("easured"), "{name} does not say what was measured");
         let experiment = format!("experiment={name}");
         let own = match name.as_str() {
-            "imagenet" => vec!["--data-dir=photographs"],
+            "imagenet" | "imagenet-a3" => vec!["--data-dir=photographs"],
             "transfer" => vec![sample.as_str(), "--pretrained=resnet18.pth"],
             _ => vec![sample.as_str()],
         };
         let output =
             succeeded(&place.bare(&[&[experiment.as_str(), "--dry-run"], &own[..]].concat()).output().unwrap());
-        assert!(output.contains("model       ResNet-18"), "{name}: {output}");
+        let network = if name == "imagenet-a3" { "ResNet-50" } else { "ResNet-18" };
+        assert!(output.contains(&format!("model       {network}")), "{name}: {output}");
         if name == "transfer" {
             assert!(output.contains("(5130 of them are trained)"), "{output}");
             assert!(output.contains("weights     head of 1000 classes dropped; the new one has 10"), "{output}");
@@ -57,7 +58,7 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["cifar10", "cifar10-fast", "imagenet", "quickstart", "transfer"]);
+    assert_eq!(names, ["cifar10", "cifar10-fast", "imagenet", "imagenet-a3", "quickstart", "transfer"]);
 }
 
 /// Three times 0.025 is 0.07500000000000001 in f64.

@@ -98,7 +98,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),
             Flag::value("mixup", "data.mixup", "ALPHA").or(&["mixup-alpha"]),
             Flag::value("cutmix", "data.cutmix", "ALPHA").or(&["cutmix-alpha"]),
-            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N").or(&["aug-repeats"]),
+            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N"),
         ],
     },
     Heading {

@@ -30,6 +30,7 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "experiment" / "cifar10",
     "experiment" / "cifar10-fast",
     "experiment" / "imagenet",
+    "experiment" / "imagenet-a3",
     "experiment" / "quickstart",
     "experiment" / "transfer",
     "optim" / "adamw",

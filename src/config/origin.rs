@@ -6,9 +6,10 @@
 use kiln_engine::optim::{LrScaling, OptimizerKind};
 use kiln_membership::environment::Identity;
 
-use super::alias;
 use super::alias::origins::{Batch, ORIGINS, Origin, Rate};
+use super::alias::{self, BATCHES};
 use super::layers::Layers;
+use super::merged::Merged;
 use super::request::{Request, pair};
 use super::schema::enumerate;
 use super::{Config, flag};
@@ -122,8 +123,8 @@ fn settle_rate(origin: &Origin, layers: &Layers, config: &mut Config) -> Option<
     Some(format!("the learning rate {rate} is for {IMAGES} images: {ours} for a replica's batch"))
 }
 
-/// A line for a rate or a batch that Kiln counts in another way than the origin whose words `request` has, if its words
-/// are those of one alone.
+/// A line for a rate that Kiln scales in another way than the origin whose words `request` has, if its words are those of
+/// one alone.
 pub(super) fn hint(request: &Request, layers: &Layers, config: &Config) -> Option<String> {
     let arguments = request.arguments.iter().filter_map(|argument| Some(alias::find(pair(argument)?.0)?.name));
     let words: Vec<_> = request.flags.iter().map(|flag| flag.key.as_str()).chain(arguments).collect();
@@ -131,21 +132,30 @@ pub(super) fn hint(request: &Request, layers: &Layers, config: &Config) -> Optio
         let word = words.iter().find(|word| origin.signature.contains(word))?;
         Some((origin, *word))
     });
-    let (origin, word) = known.clone().next().filter(|_| known.count() == 1)?;
-    let world = config.parallel.world_size;
-    let growth = config.schedule.growth(world, config.run.accumulation_steps);
-    let is_final =
-        origin.rate == Rate::Final || matches!(origin.rate, Rate::Of256(options) if options == ["--lr-base"]);
-    let grows = is_final && growth != 1.0 && layers.typed(RATE).is_some() && layers.typed(SCALING).is_none();
-    let shares = origin.batch != Batch::OfReplica && world > 1 && layers.typed(BATCH).is_some();
-    let (name, ours) = (
-        origin.name,
-        match (grows, shares) {
-            (true, _) => format!("the learning rate is multiplied by {growth} (--lr-scaling linear)"),
-            (_, true) => "the batch size is that of each replica".into(),
-            _ => return None,
-        },
-    );
-    let other = if grows { "--lr-scaling none or " } else { "" };
-    Some(format!("{ours}; in {name}, which has the word {word}, it is not: add {other}--as {name} for that"))
+    let (Origin { name, rate, .. }, word) = known.clone().next().filter(|_| known.count() == 1)?;
+    let growth = config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps);
+    let is_chosen = layers.typed(RATE).is_none() || layers.typed(SCALING).is_some();
+    if *rate == Rate::OfReplica || growth == 1.0 || is_chosen {
+        return None;
+    }
+    Some(format!(
+        "the learning rate is multiplied by {growth} (--lr-scaling linear), which {name} does not do; the line has its \
+         word {word}: add --as {name} for all of its meaning, or --lr-scaling none"
+    ))
+}
+
+/// The complaint about an alias for the batch size that some data modules define per replica and others globally: with
+/// several replicas it is ambiguous.
+pub(super) fn ambiguous_batch(merged: &Merged) -> Option<String> {
+    let parallel = &merged.config.parallel;
+    let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);
+    let word = BATCHES.iter().find(|word| place.starts_with(&format!("argument '{word}=")))?;
+    let (each, part) =
+        (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
+    (world > 1).then(|| {
+        format!(
+            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} for a batch per replica, or \
+             {part} for a global batch"
+        )
+    })
 }

@@ -41,7 +41,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     lines.extend(rules::check(&merged, &refused, &schema));
     match &request.origin {
         None => {
-            lines.extend(rules::ambiguous_batch(&merged));
+            lines.extend(origin::ambiguous_batch(&merged));
             notes.extend(origin::hint(request, &layers, &merged.config));
         }
         Some(_) if lines.is_empty() => {

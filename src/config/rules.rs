@@ -14,7 +14,6 @@ use kiln_system::shown;
 use kiln_training::{Architecture, Bottleneck};
 use toml::{Table, Value};
 
-use super::alias::BATCHES;
 use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, enumerate, plain};
@@ -382,21 +381,4 @@ impl Rules<'_> {
         let remedy = "give another --checkpoint, as in best.pth";
         self.require(holds, &["checkpoint.path"], broken, remedy);
     }
-}
-
-/// The complaint about an alias for the batch size that some data modules define per replica and others globally: with
-/// several replicas it is ambiguous.
-pub(crate) fn ambiguous_batch(merged: &Merged) -> Option<String> {
-    const BATCH: &str = "parallel.batch_size";
-    let parallel = &merged.config.parallel;
-    let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);
-    let word = BATCHES.iter().find(|word| place.starts_with(&format!("argument '{word}=")))?;
-    let (each, part) =
-        (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
-    (world > 1).then(|| {
-        format!(
-            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} for a batch per replica, or \
-             {part} for a global batch"
-        )
-    })
 }

@@ -136,7 +136,7 @@ fn every_fault_of_a_command_line_is_said_at_once() {
 
 #[test]
 fn an_option_is_never_met_with_one_that_means_something_else() {
-    for option in ["--remode", "--lr-decay", "--test-dir"] {
+    for option in ["--lr-decay", "--test-dir"] {
         let lines = said(&[option, "0.1"]);
         assert_eq!(lines, [format!("unknown option '{option}'; 'train --help' lists all options")]);
     }

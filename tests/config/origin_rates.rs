@@ -4,8 +4,8 @@ use std::path::Path;
 
 use kiln_engine::optim::Schedule;
 
-use super::coming_from::{PYTORCH, SAME, TIMM};
 use super::config;
+use super::spellings::{PYTORCH, SAME, TIMM};
 use crate::python::ask;
 
 const STEPS_PER_EPOCH: usize = 4;

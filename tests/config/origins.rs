@@ -109,6 +109,43 @@ const PUBLISHED: &[There] = &[
         [3, 4, 64, 34],
         0.1,
     ),
+    // The second recipe of torchvision, and those of "ResNet strikes back".
+    there(
+        "--as torchvision --world-size 8 --model resnet50 --batch-size 128 --lr 0.5 --lr-scheduler cosineannealinglr \
+         --lr-warmup-epochs 5 --lr-warmup-method linear --auto-augment ta_wide --epochs 600 --random-erase 0.1 \
+         --weight-decay 0.00002 --norm-weight-decay 0.0 --label-smoothing 0.1 --mixup-alpha 0.2 --cutmix-alpha 1.0 \
+         --train-crop-size 176 --model-ema --val-resize-size 232 --ra-sampler --ra-reps=4",
+        [600, 8, 128, 50],
+        0.5,
+    ),
+    there(
+        "--as timm --world-size 4 /data/imagenet --model resnet50 -b 512 --img-size 160 --epochs 100 --sched cosine \
+         --lr 8e-3 --warmup-epochs 5 --warmup-lr 1e-6 --opt lamb --weight-decay .02 --bce-loss --smoothing 0 --aa \
+         rand-m6-mstd0.5-inc1 --mixup .1 --cutmix 1.0 --amp -j 16 --pin-mem --channels-last",
+        [100, 4, 512, 50],
+        8e-3,
+    ),
+    there(
+        "--as timm --world-size 4 /data/imagenet --model resnet50 -b 512 --epochs 600 --lr 5e-3 --opt lamb \
+         --weight-decay .01 --drop-path 0.05 --bce-loss --bce-target-thresh 0.2 --smoothing 0.1 --aa \
+         rand-m7-mstd0.5-inc1 --mixup .2 --cutmix 1.0 --aug-repeats 3 --amp",
+        [600, 4, 512, 50],
+        5e-3,
+    ),
+    // Of timm's page of training lines.
+    there(
+        "--as timm --world-size 8 /imagenet --model resnext50_32x4d --lr 0.6 --warmup-epochs 5 --epochs 240 \
+         --weight-decay 1e-4 --sched cosine --reprob 0.4 --recount 3 --remode pixel --aa rand-m7-mstd0.5-inc1 -b 192 \
+         -j 6 --amp --dist-bn reduce",
+        [240, 8, 192, 50],
+        0.6,
+    ),
+    there(
+        "--as timm --world-size 2 /imagenet/ --model resnet50 --sched cosine --epochs 150 --warmup-epochs 5 --lr 0.4 \
+         --reprob 0.5 --remode pixel --batch-size 256 --amp -j 4",
+        [150, 2, 256, 50],
+        0.4,
+    ),
 ];
 
 fn words(line: &str) -> Vec<&str> {
@@ -191,6 +228,41 @@ fn sizes_and_the_average_are_those_of_torchvision() {
     assert!(line.contains("at most the size of the resized image"), "{line}");
 }
 
+/// What `python train.py ...` of timm writes beside its checkpoints, and what users keep recipes in.
+#[test]
+fn a_file_of_options_is_a_line_that_the_command_line_overrides() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "aa: rand-m6-mstd0.5-inc1\namp: true\nbatch_size: 512\nbce_loss: true\nclass_map: ''\nclip_grad: null\n\
+                crop_pct: 0.95\nepochs: 100\nlr: 8.0e-03\nlr_noise_pct: 0.67\nmodel: resnet50\nopt: lamb\n\
+                opt_betas:\n- 0.8\n- 0.98\nscale: [0.08, 1.0]\nresplit: false\nseed: 7\nwandb_tags: []\n";
+    let path = super::write(dir.path(), "a3.yaml", text);
+    let path = path.to_str().unwrap();
+    let read = |more: &[&str]| config(&[&["--as", "timm", "photos", "-c", path], more].concat());
+    let line = "--as timm photos --aa rand-m6-mstd0.5-inc1 --amp -b 512 --bce-loss --crop-pct 0.95 --epochs 100 --lr 8e-3 \
+                --model resnet50 --opt lamb --opt-betas 0.8 0.98 --scale 0.08 1.0 --seed 7";
+    assert_eq!(read(&[]), config(&words(line)));
+    assert_eq!(read(&["--lr", "1", "--epochs", "3"]).run.epochs, 3);
+    assert_eq!(config(&["--epochs", "3", "--as", "timm", "photos", "--config", path]).run.epochs, 3);
+    let refused = |name: &str, text: &str| {
+        let path = super::write(dir.path(), name, text);
+        let arguments = ["train", "--as", "timm", "x", "-c", path.to_str().unwrap()];
+        match Cli::try_parse_from(arguments).and_then(|command| match command {
+            Command::Train(options) => resolve(&options.request),
+            _ => panic!("it trains"),
+        }) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{name} is no recipe"),
+        }
+    };
+    assert!(refused("a.yaml", "model:\n  depth: 50\n").contains("sections"));
+    assert!(refused("b.yaml", "lr: [0.1\n").contains("is not YAML"));
+    assert!(refused("c.yml", "a: &a [x]\nb: [*a, *a]\n").contains("anchor"));
+    assert!(refused("d.yaml", "warmth: 3\nlr: fast\n").contains("--warmth"));
+    assert!(refused("e.yaml", "- 3\n").contains("option: value"));
+    let missing = Cli::try_parse_from(["train", "-c", "nowhere.yaml"]).unwrap_err().to_string();
+    assert!(missing.contains("nowhere.yaml"), "{missing}");
+}
+
 /// The learning rates of the scripts of Apex and Horovod, which change in every step.
 #[test]
 fn the_warm_ups_of_apex_and_horovod_are_as_there_but_for_a_step_or_two() {
@@ -244,8 +316,11 @@ fn words_of_one_origin_alone_say_how_it_counts() {
     let hint = |line: &str| resolved(&words(line)).notes.into_iter().find(|note| note.contains("--as "));
     let note = hint("--lr-step-size 30 --lr 0.5 --world-size 8").unwrap();
     assert!(note.contains("multiplied by 8"), "{note}");
-    assert!(note.contains("--lr-step-size") && note.contains("--lr-scaling none or --as torchvision"), "{note}");
+    assert!(note.contains("word --lr-step-size: add --as torchvision"), "{note}");
     assert!(hint("--sched step --lr 0.5 --world-size 8").is_some_and(|note| note.contains("--as timm")));
+    assert!(
+        hint("trainer.max_epochs=3 optim.lr=0.1 trainer.devices=2").is_some_and(|note| note.contains("--as lightning"))
+    );
     for plain in [
         "--lr-step-size 30 --lr 0.5",
         "--lr-step-size 30 --world-size 8",

@@ -171,7 +171,7 @@ fn values_that_cannot_run_together_are_refused() {
         ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
         (
             "--rand-augment-ops 2 data.auto_augment=ta_wide",
-            "rand augment ops cannot be combined with auto augment 'ta_wide' (data.auto_augment=ta_wide); remove",
+            "rand augment ops cannot be combined with auto augment 'ta_wide' (argument 'data.auto_augment=ta_wide')",
         ),
         ("run.log_units=true --world-size 2 --elastic 1:2", "remove run.log_units, or train in one process"),
     ] {

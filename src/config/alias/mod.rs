@@ -2,10 +2,10 @@
 //!
 //! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `lightning_legacy.rs`
 //! those of its first versions, `launchers.rs` the flags of torchrun, `scripts.rs` those of PyTorch's scripts, timm and
-//! TensorFlow's (`--amp`), `timm.rs` further ones of timm, that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
-//! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an
-//! equivalent is refused with the closest setting. Kiln's own names take precedence over all of these. `origins.rs` has
-//! what whole command lines of a script mean (`--as ORIGIN`).
+//! TensorFlow's (`--amp`), `timm.rs` further ones of timm, that are not a plain synonym of one flag in [`super::flag`].
+//! Lightning's keys work without their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and
+//! machines. A name without an equivalent is refused with the closest setting. Kiln's own names take precedence over
+//! all of these. `origins.rs` has what whole command lines of a script mean (`--as ORIGIN`).
 
 mod launchers;
 mod lightning;
@@ -163,7 +163,8 @@ pub fn key_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always read.
+/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always
+/// read.
 pub fn is_unset(key: &str, value: &str) -> bool {
     (key, value.trim()) == ("parallel.dist_url", "env://")
 }

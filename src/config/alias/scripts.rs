@@ -119,11 +119,19 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word(
         "--auto-augment",
         Choice(
-            &[("ra", &[("data.rand_augment_ops", "2"), ("data.rand_augment_magnitude", "9")])],
+            &[
+                ("ra", &[("data.rand_augment_ops", "2"), ("data.rand_augment_magnitude", "9")]),
+                ("ta_wide", &[("data.auto_augment", "ta_wide")]),
+                ("imagenet", &[("data.auto_augment", "imagenet")]),
+                ("cifar10", &[("data.auto_augment", "cifar10")]),
+                ("augmix", &[("data.auto_augment", "augmix")]),
+            ],
             "use --rand-augment-ops 2 --rand-augment-magnitude 9",
         ),
     ),
-    Alias::word("--aa", Read(rand_augment)),
+    Alias::word("--augmix-severity", Read(severity)),
+    Alias::key("--aa", "data.auto_augment"),
+    Alias::key("--interpolation", "data.interpolation"),
     Alias::word(
         "--dataset",
         Choice(
@@ -274,16 +282,11 @@ fn input_size(value: &str, _: &Line) -> super::Read {
     }
 }
 
-/// timm's RandAugment (`rand-m9-n2`) differs: magnitudes up to 10, and each operation is applied with probability 0.5.
-fn rand_augment(value: &str, _: &Line) -> super::Read {
-    const RULE: &str = "empty, because Kiln has torchvision's RandAugment, which differs from timm's";
-    let part = |letter: char, usual: u32| {
-        let number = |part: &str| part.strip_prefix(letter)?.parse().ok();
-        value.split('-').skip(1).find_map(number).unwrap_or(usual)
-    };
-    let (magnitude, ops) = (part('m', 10).min(10) * 3, part('n', 2));
-    Err((
-        RULE,
-        format!("use --rand-augment-ops {ops} --rand-augment-magnitude {magnitude} for about the same strength"),
-    ))
+/// Of AugMix, if that is what `--auto-augment` selects.
+fn severity(value: &str, line: &Line) -> super::Read {
+    match (line.value("--auto-augment"), value.parse::<u32>()) {
+        (Some("augmix"), Ok(severity)) => Ok(vec![("data.auto_augment", format!("augmix-s{severity}"))]),
+        (_, Ok(_)) => Ok(Vec::new()),
+        _ => Err(("a whole number, 1 to 10", "use data.auto_augment=augmix-s3".into())),
+    }
 }

@@ -6,7 +6,7 @@ use super::{Alias, LOGS, Line};
 
 const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
-const NO_NOISE: super::Means = Nothing("a schedule has no noise; remove it");
+const NO_NOISE: &str = "a schedule has no noise; remove it";
 const OFF: &str = "use --drop-path P, stochastic depth";
 const ONE_SET: super::Means =
     Nothing("there is one view of each image; --repeated-augmentation N shows more; remove it");
@@ -43,6 +43,30 @@ pub(super) const FLAGS: &[Alias] = &[
         "--gaussian-blur-prob",
         Choice(&[("0", &[]), ("0.0", &[])], "it is not offered; use --rand-augment-ops N"),
     ),
+    Alias::word(
+        "--train-interpolation",
+        Choice(
+            &[
+                ("random", &[]),
+                ("bilinear", &[("data.interpolation", "bilinear")]),
+                ("bicubic", &[("data.interpolation", "bicubic")]),
+            ],
+            "use data.interpolation=bilinear or bicubic",
+        ),
+    ),
+    Alias::word(
+        "--remode",
+        Choice(
+            &[
+                ("const", &[("data.erasing_fill", "mean")]),
+                ("rand", &[("data.erasing_fill", "rand")]),
+                ("pixel", &[("data.erasing_fill", "pixel")]),
+            ],
+            "use data.erasing_fill=mean, rand or pixel",
+        ),
+    ),
+    Alias::key("--recount", "data.erasing_count"),
+    Alias::word("--aug-repeats", Read(|value, _| repeats(value))),
     Alias::switch("--resplit", ONE_SET),
     Alias::word(
         "--aug-splits",
@@ -105,9 +129,9 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--layer-decay-min-scale", Nothing("use --backbone-lr-scale X")),
     Alias::word("--layer-decay-no-opt-scale", Nothing("use --freeze LAYERS")),
     Alias::word("--lr-base-size", Choice(&[("256", &[])], "multiply --lr-base by 256 / N")),
-    Alias::word("--lr-noise", NO_NOISE),
-    Alias::word("--lr-noise-pct", NO_NOISE),
-    Alias::word("--lr-noise-std", NO_NOISE),
+    Alias::word("--lr-noise", Nothing(NO_NOISE)),
+    Alias::word("--lr-noise-pct", Choice(&[("0.67", &[])], "a schedule has no noise; remove it")),
+    Alias::word("--lr-noise-std", Choice(&[("1", &[]), ("1.0", &[])], "a schedule has no noise; remove it")),
     Alias::word(
         "--lr-cycle-mul",
         Choice(&[("1", &[]), ("1.0", &[])], "use --schedule restarts schedule.restart_factor=N"),
@@ -117,7 +141,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--lr-k-decay", Choice(&[("1", &[]), ("1.0", &[])], "use --schedule poly schedule.gamma=X")),
     Alias::word(
         "--patience-epochs",
-        Nothing("the rate follows the step, not the validation; use --early-stopping EPOCHS"),
+        Choice(&[("10", &[])], "the rate follows the step, not the validation; use --early-stopping EPOCHS"),
     ),
     Alias::switch("--warmup-prefix", Nothing("use --epochs N with the warm-up's, and schedule.counted_from=warmup")),
     Alias::switch("--bce-loss", Sets(&[("optim.loss", "bce")])),
@@ -152,6 +176,14 @@ pub(super) const FLAGS: &[Alias] = &[
 
 fn numbers(value: &str) -> Option<Vec<f64>> {
     value.split([',', ' ']).filter(|part| !part.is_empty()).map(|part| part.parse().ok()).collect()
+}
+
+/// Views of an image, as a fraction in timm; 0 and 1 mean one.
+fn repeats(value: &str) -> super::Read {
+    match value.trim_end_matches(".0").parse::<u32>() {
+        Ok(views) => Ok(vec![("data.repeated_augmentation", views.max(1).to_string())]),
+        Err(_) => Err(("a whole number", "use --repeated-augmentation N".into())),
+    }
 }
 
 /// Smallest and largest share of the area in a random part.

@@ -1,7 +1,7 @@
 //! What the command lines of other training scripts mean there, for `--as ORIGIN`.
 //!
-//! `table.rs` has an entry for each script, `values.rs` reads values of its words. Sources are the parsers of the scripts
-//! in November 2026.
+//! `table.rs` has an entry for each script, `values.rs` reads values of its words. Sources are the parsers of the
+//! scripts in November 2026.
 
 mod table;
 mod values;
@@ -23,7 +23,8 @@ pub struct Origin {
     pub counts_machines: bool,
     /// The defaults of its options; later ones win.
     pub defaults: &'static [Settings],
-    /// Whether the decay of averaged weights is for an average in every step of a run with one image per step and epoch.
+    /// Whether the decay of averaged weights is for an average in every step of a run with one image per step and
+    /// epoch.
     pub scales_average: bool,
     /// Words that have another meaning elsewhere, or none.
     pub words: &'static [Alias],

@@ -4,7 +4,7 @@
 use super::super::Means::{Choice, Nothing, Read, Sets};
 use super::super::scripts::{ALWAYS, RESNET};
 use super::super::{Alias, count};
-use super::values::{COMPOSER_SIZES, SIZES, accumulation, epochs, interval, loss_scale, sizes, split};
+use super::values::{COMPOSER_SIZES, SIZES, accumulation, epochs, interval, jitter, loss_scale, policy, sizes, split};
 use super::{Batch, Origin, Rate, Settings};
 
 /// A directory of photographs; batch-norm of each replica on its own.
@@ -76,11 +76,6 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--val-resize-size", Read(|_, line| sizes(line, SIZES))),
             Alias::word("--val-crop-size", Read(|_, line| sizes(line, SIZES))),
             Alias::switch("--use-v2", ALWAYS),
-            // How its transforms compute.
-            Alias::word(
-                "--backend",
-                Choice(&[("pil", &[]), ("tensor", &[])], "use --as torchvision without --backend"),
-            ),
         ],
         signature: &[
             "--lr-scheduler",
@@ -112,6 +107,8 @@ pub const ORIGINS: &[Origin] = &[
                 ("run.seed", "42"),
                 ("data.center_crop", "0.95"),
                 ("data.color_jitter", "0.4"),
+                ("data.erasing_fill", "pixel"),
+                ("data.interpolation", "bicubic"),
                 ("data.drop_last", "true"),
                 ("model.zero_init_last_bn", "true"),
                 ("parallel.batch_size", "128"),
@@ -152,6 +149,8 @@ pub const ORIGINS: &[Origin] = &[
                     "use --optimizer sgd, adamw, lars or lamb",
                 ),
             ),
+            Alias::word("--aa", Read(|value, _| Ok(policy(value)))),
+            Alias::word("--color-jitter", Read(|value, line| Ok(jitter(value, line)))),
             Alias::key("--lr-base", "optim.learning_rate"),
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
             Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
@@ -173,7 +172,7 @@ pub const ORIGINS: &[Origin] = &[
             "--no-prefetcher",
         ],
         differs: &[
-            "images are resized bilinearly, not by a random choice with bicubic",
+            "training images are resized as those of validation, not by bilinear or bicubic at random",
             "validation uses the running statistics of the first replica, not the mean of all",
         ],
     },
@@ -216,7 +215,7 @@ pub const ORIGINS: &[Origin] = &[
             Alias::key("model.weight_decay", "optim.weight_decay"),
             Alias::word("model.workers", Read(count)),
         ],
-        signature: &[],
+        signature: &["trainer.max_epochs", "trainer.devices", "trainer.num_nodes", "trainer.precision"],
         differs: &["data.batch_size counts the images of a replica, model.batch_size those of a machine"],
     },
     Origin {

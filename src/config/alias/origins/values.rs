@@ -68,3 +68,12 @@ pub(super) fn interval(value: &str) -> Read {
         None => Err(("a number of epochs or batches, as in 1ep", "use --checkpoint-every 1epochs".into())),
     }
 }
+
+/// A policy of timm, with which its colours do not vary.
+pub(super) fn policy(value: &str) -> Vec<(&'static str, String)> {
+    vec![("data.auto_augment", value.into()), ("data.color_jitter", "0".into())]
+}
+
+pub(super) fn jitter(value: &str, line: &Line) -> Vec<(&'static str, String)> {
+    if line.value("--aa").is_some() { Vec::new() } else { vec![("data.color_jitter", value.into())] }
+}

@@ -1,0 +1,40 @@
+//! Published recipes, trained for a step on drawn images.
+
+use crate::command::{Workplace, succeeded};
+
+/// Settings that make a step small, after those of the recipe.
+const TINY: &str = "--data synthetic data.train_size=64 data.val_size=16 --image-size 32 data.val_image_size=0 --width 4 \
+                    model.num_classes=10 --world-size 2 --gpu-ids 0 --batch-size 8 --max-steps 1 --limit-val-batches 1 \
+                    --backend flex --precision f32 --output-dir run";
+
+#[test]
+fn a_step_of_each_recipe_is_trained() {
+    for (recipe, parts) in [
+        (
+            "--as torchvision --model resnet50 --lr 0.5 --lr-scheduler cosineannealinglr --lr-warmup-epochs 5 \
+             --lr-warmup-method linear --auto-augment ta_wide --epochs 600 --random-erase 0.1 --weight-decay 0.00002 \
+             --norm-weight-decay 0.0 --label-smoothing 0.1 --mixup-alpha 0.2 --cutmix-alpha 1.0 --train-crop-size 176 \
+             --model-ema --val-resize-size 232 --ra-sampler --ra-reps=4",
+            ["ResNet-50", "label smoothing 0.1"],
+        ),
+        ("--as torchvision --model resnet18 --interpolation nearest", ["ResNet-18", "SGD, momentum 0.9"]),
+        ("--as torchvision --model resnext50_32x4d --epochs 100 --auto-augment augmix", ["ResNeXt-50", "x 0.1 every"]),
+        (
+            "--as timm imagenet --model resnet50 --img-size 160 --epochs 100 --lr 8e-3 --opt lamb --weight-decay .02 \
+             --bce-loss --smoothing 0 --aa rand-m6-mstd0.5-inc1 --mixup .1 --cutmix 1.0",
+            ["LAMB", "binary cross-entropy"],
+        ),
+        (
+            "--as timm imagenet --model resnet18 --lr 0.6 --sched step --reprob 0.4 --recount 3 --remode pixel \
+             --drop-path 0.1 --aug-repeats 2 --bce-loss --bce-target-thresh 0.2",
+            ["Nesterov", "binary cross-entropy"],
+        ),
+    ] {
+        let place = Workplace::new();
+        let line: Vec<_> = recipe.split_whitespace().chain(TINY.split_whitespace()).collect();
+        let output = succeeded(&place.bare(&line).output().unwrap());
+        for part in parts.into_iter().chain(["in Kiln's own words: train ", "1 steps in"]) {
+            assert!(output.contains(part), "{recipe}: no '{part}' in {output}");
+        }
+    }
+}
