@@ -13,8 +13,9 @@ use kiln_system::{Error, Result, shown};
 
 use super::config::{DataConfig, Decode, Exif, Interpolation};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
+use super::integer;
 use super::jpeg;
-use super::resample::{CropBox, ResizedCrop, resample};
+use super::resample::{CropBox, ResizedCrop, Span, resample};
 use super::sample_key::{Purpose, SampleKey};
 
 /// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
@@ -89,7 +90,7 @@ impl Framing {
         if dimensions == square && crop.part == CropBox::whole(square) && crop.size == square {
             to_planes(image, out);
         } else {
-            resample(image, crop.part.spans(), crop, side, out);
+            resized(image, crop.part.spans(), crop, side, out);
         }
     }
 
@@ -108,7 +109,7 @@ impl Framing {
         if bytes.starts_with(jpeg::START) {
             let crop = |size| self.crop(size, side, key);
             if let Some((image, spans, crop)) = jpeg::decode_part(bytes, (self.decode, self.exif), crop)? {
-                resample(&image, spans, crop, side, out);
+                resized(&image, spans, crop, side, out);
                 return Ok(());
             }
         }
@@ -158,6 +159,20 @@ impl Framing {
         let long = |long: u32, shorter: u32| (u64::from(short) * u64::from(long) / u64::from(shorter)) as u32;
         let [width, height] = [part.width, part.height];
         (part, if width <= height { [short, long(height, width)] } else { [long(width, height), short] })
+    }
+}
+
+/// Fills `out` with the planes of the square that `crop` makes of these columns and rows of `image`.
+fn resized(
+    image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
+    spans: [Span; 2],
+    crop: ResizedCrop,
+    side: usize,
+    out: &mut [u8],
+) {
+    match crop.interpolation {
+        Interpolation::Bilinear => resample(image, spans, crop, side, out),
+        Interpolation::Bicubic | Interpolation::Nearest => integer::resample(image, spans, crop, side, out),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::ops::{Deref, Range};
 
 use image::{ImageBuffer, Rgb};
+use kiln_ops::images::CHANNELS;
 
 use super::config::Interpolation;
-use super::dataset::CHANNELS;
 use super::resample::{ResizedCrop, Span};
 
 /// Bits of a weight after the point.

@@ -3,7 +3,7 @@
 //! They compute what Pillow 13 computes for an RGB image, on planes `[3, height, width]`: in integers where Pillow
 //! does, else with the same floating-point operations in the same order.
 
-use super::dataset::CHANNELS;
+use kiln_ops::images::CHANNELS;
 
 /// Source coordinates of an output pixel: `column' = m[0] · [column, row, 1]`, `row' = m[1] · [column, row, 1]`, in
 /// pixels.

@@ -12,7 +12,6 @@ use kiln_kernels::{LANES, transpose, vectorized};
 use kiln_ops::images::CHANNELS;
 
 use super::config::Interpolation;
-use super::integer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropBox {
@@ -94,14 +93,10 @@ impl Taps {
 pub(super) fn resample(
     image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
     [across, down]: [Span; 2],
-    crop: ResizedCrop,
+    ResizedCrop { size, start: [left, top], .. }: ResizedCrop,
     side: usize,
     out: &mut [u8],
 ) {
-    if crop.interpolation != Interpolation::Bilinear {
-        return integer::resample(image, [across, down], crop, side, out);
-    }
-    let ResizedCrop { size, start: [left, top], .. } = crop;
     let columns = Taps::all(across, size[0], left..left + side as u32);
     let rows = Taps::all(down, size[1], top..top + side as u32);
     let (pitch, width) = (image.width() as usize * CHANNELS, across.pixels as usize * CHANNELS);

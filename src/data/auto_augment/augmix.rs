@@ -7,10 +7,9 @@
 use crate::sample_key::{Purpose, SampleKey};
 
 use super::operation::Operation::{self, *};
-use super::operation::Step;
+use super::operation::{Step, drawn};
 use super::sampling::Sampling;
 use super::space::Space;
-use super::{drawn, plain};
 
 /// The operations in torchvision's order; a draw is an index into it.
 #[rustfmt::skip]
@@ -30,10 +29,7 @@ fn chain(nth: u32, severity: u32, size: [usize; 2], key: SampleKey) -> impl Iter
     let depth = 1 + key.draw_nth(Purpose::AugmixDepth, nth, DEEPEST);
     (nth * DEEPEST..nth * DEEPEST + depth).map(move |nth| {
         let level = key.draw_nth(Purpose::OperationLevel, nth, severity);
-        Step {
-            sampling: Sampling::Bilinear,
-            ..plain(drawn(&OPERATIONS, nth, key), Space::AUGMIX, level, nth, size, key)
-        }
+        Step { sampling: Sampling::Bilinear, ..Space::AUGMIX.step(drawn(&OPERATIONS, nth, key), level, nth, size, key) }
     })
 }
 

@@ -14,12 +14,13 @@ mod timm;
 use std::fmt;
 use std::str::FromStr;
 
+use kiln_ops::images::CHANNELS;
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::CHANNELS;
 use crate::sample_key::{Purpose, SampleKey};
 
 pub use operation::{Operation, Step};
+pub(crate) use operation::{drawn, is_negative};
 pub use sampling::Sampling;
 pub(crate) use space::Space;
 pub use timm::TimmRand;
@@ -65,7 +66,7 @@ impl AutoAugment {
 
 fn trivial(size: [usize; 2], key: SampleKey) -> Step {
     let level = key.draw_nth(Purpose::OperationLevel, 0, Space::TRIVIAL.last + 1);
-    plain(drawn(&Operation::ALL, 0, key), Space::TRIVIAL, level, 0, size, key)
+    Space::TRIVIAL.step(drawn(&Operation::ALL, 0, key), level, 0, size, key)
 }
 
 /// The operations of one random pair that happen.
@@ -74,24 +75,8 @@ fn learned(policy: &[policies::Pair], size: [usize; 2], key: SampleKey) -> Vec<S
     let happens = |(nth, (_, probability, _)): &(u32, (Operation, f64, u32))| {
         key.fraction(Purpose::OperationProbability, *nth) <= *probability
     };
-    let step = |(nth, (operation, _, level))| plain(operation, Space::AUTO, level, nth, size, key);
+    let step = |(nth, (operation, _, level))| Space::AUTO.step(operation, level, nth, size, key);
     (0..).zip(pair).filter(happens).map(step).collect()
-}
-
-/// The `nth` operation of a sample, with a random direction, nearest neighbours and black.
-fn plain(operation: Operation, space: Space, level: u32, nth: u32, size: [usize; 2], key: SampleKey) -> Step {
-    let argument = space.argument(operation, level, is_negative(nth, key), size);
-    Step { operation, argument, sampling: Sampling::Nearest, fill: [0; CHANNELS] }
-}
-
-/// The operation `nth` of a sample, one of `operations`.
-pub(crate) fn drawn(operations: &[Operation], nth: u32, key: SampleKey) -> Operation {
-    operations[key.draw_nth(Purpose::RandAugmentOperation, nth, operations.len() as u32) as usize]
-}
-
-/// Whether that is reversed.
-pub(crate) fn is_negative(nth: u32, key: SampleKey) -> bool {
-    key.draw_nth(Purpose::RandAugmentSign, nth, 2) == 1
 }
 
 impl FromStr for AutoAugment {

@@ -1,7 +1,9 @@
 //! The operations of all policies, each with the argument that the function of Pillow gets.
 
-use crate::dataset::CHANNELS;
+use kiln_ops::images::CHANNELS;
+
 use crate::pixel_ops::{affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched};
+use crate::sample_key::{Purpose, SampleKey};
 
 use super::sampling::{Sampling, sampled};
 
@@ -60,6 +62,16 @@ impl Operation {
         Self::AutoContrast,
         Self::Equalize,
     ];
+}
+
+/// The operation `nth` of a sample, one of `operations`.
+pub(crate) fn drawn(operations: &[Operation], nth: u32, key: SampleKey) -> Operation {
+    operations[key.draw_nth(Purpose::RandAugmentOperation, nth, operations.len() as u32) as usize]
+}
+
+/// Whether that is reversed.
+pub(crate) fn is_negative(nth: u32, key: SampleKey) -> bool {
+    key.draw_nth(Purpose::RandAugmentSign, nth, 2) == 1
 }
 
 /// An operation with all that it needs.

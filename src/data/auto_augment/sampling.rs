@@ -1,6 +1,7 @@
 //! Affine transforms with interpolation, bitwise equal to Pillow's.
 
-use crate::dataset::CHANNELS;
+use kiln_ops::images::CHANNELS;
+
 use crate::pixel_ops::Inverse;
 
 /// How an affine transform reads between pixels.

@@ -1,6 +1,11 @@
 //! The strengths from which torchvision's policies choose: evenly spaced levels of every operation.
 
-use super::operation::Operation;
+use kiln_ops::images::CHANNELS;
+
+use crate::sample_key::SampleKey;
+
+use super::operation::{Operation, Step, is_negative};
+use super::sampling::Sampling;
 
 /// The strongest level of the operations; the weakest changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,6 +29,12 @@ impl Space {
     pub(crate) const TRIVIAL: Self =
         Self { last: 30, shear: 0.99, shift: [32.0, 0.0], rotate: 135.0, blend: 0.99, bits: [8, 2] };
     pub(crate) const AUGMIX: Self = Self { shift: [0.0, 1.0 / 3.0], bits: [4, 0], ..Self::AUTO };
+
+    /// The operation `nth` of a sample, with a random direction, nearest neighbours and black.
+    pub(super) fn step(&self, operation: Operation, level: u32, nth: u32, size: [usize; 2], key: SampleKey) -> Step {
+        let argument = self.argument(operation, level, is_negative(nth, key), size);
+        Step { operation, argument, sampling: Sampling::Nearest, fill: [0; CHANNELS] }
+    }
 
     /// The argument of `operation` on a level, which is at most `last`; `negative` reverses those with a direction.
     pub(crate) fn argument(&self, operation: Operation, level: u32, negative: bool, size: [usize; 2]) -> f64 {

@@ -3,13 +3,13 @@
 
 use std::fmt;
 
-use crate::dataset::CHANNELS;
+use kiln_ops::images::CHANNELS;
+
 use crate::sample_key::{Purpose, SampleKey};
 
 use super::operation::Operation::{self, *};
-use super::operation::Step;
+use super::operation::{Step, drawn, is_negative};
 use super::sampling::Sampling;
-use super::{drawn, is_negative};
 
 /// The operations in timm's order; a draw is an index into it.
 #[rustfmt::skip]
