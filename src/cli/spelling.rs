@@ -50,8 +50,11 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
         }
         let mut argument = long(kebab_case(argument));
         if LISTS.iter().any(|name| argument == *name) {
-            argument.push("=");
-            argument.push(numbers(&mut arguments));
+            let numbers = numbers(&mut arguments);
+            if !numbers.is_empty() {
+                argument.push("=");
+                argument.push(numbers);
+            }
         }
         if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy())) {
             argument.push("=");

@@ -295,7 +295,7 @@ impl Reader<'_> {
                 }
                 None if self.origin.is_some() && argument == SUBCOMMAND => {}
                 None => self.complaints.lines.push(mistaken::argument(argument)),
-                Some((key, _)) if self.alias(key).is_some() && groups.iter().all(|group| group != key) => {}
+                Some(_) if words.iter().any(|word| word.place == place) => {}
                 Some((key, text)) if self.is_unset(key, text) => {}
                 Some((key, text)) if key.contains('.') => {
                     layer.add_text(key, text, place, self.schema, self.complaints);

@@ -365,6 +365,16 @@ fn evaluating_a_checkpoint_in_others_words_is_the_command_evaluate() {
     assert!(lines[0].contains("--resume CHECKPOINT"), "{lines:?}");
 }
 
+/// timm's options take several words; those of Kiln's commands with the same name take one.
+#[test]
+fn several_numbers_are_one_value_only_where_numbers_follow() {
+    let parsed = |line: &str| Cli::try_parse_from(words(line)).map(|command| format!("{command:?}"));
+    let line = "train predict --mean 0.5,0.5,0.5 --std 0.2,0.2,0.2 a.png";
+    assert_eq!(parsed(line).unwrap(), parsed(&line.replace("--mean ", "--mean=").replace("--std ", "--std=")).unwrap());
+    let long = "--as timm x --decay-milestones 30 60 80 --sched multistep";
+    assert_eq!(config(&words(long)).schedule.milestones, [29, 59, 79]);
+}
+
 /// A resumed run has the numbers of its checkpoint: only what is typed has the origin's meaning.
 #[test]
 fn a_saved_configuration_is_not_read_as_the_origins() {
