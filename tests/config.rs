@@ -2,6 +2,7 @@
 //!
 //! Most tests go through the command line, as a user does; only the environment is handed in.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ mod command_line;
 mod elastic;
 mod implied;
 mod interpolation;
+mod option_files;
 mod origin_rates;
 mod origins;
 mod processes;
@@ -202,7 +204,7 @@ fn the_default_warm_up_is_shortened_with_the_run_and_says_so() {
     assert_eq!(config(&["--epochs", "10", "--warmup-epochs", "5"]).schedule.warmup_epochs, 5.0);
     let mut expected = Config::default();
     expected.schedule.warmup_start = 0.01;
-    assert_eq!(resolved(&[]), Resolved { config: expected, notes: vec![] });
+    assert_eq!(resolved(&[]), Resolved { config: expected, notes: vec![], given: BTreeSet::new() });
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn a_step_of_each_recipe_is_trained() {
             ["ResNet-50", "label smoothing 0.1"],
         ),
         ("--as torchvision --model resnet18 --interpolation nearest", ["ResNet-18", "SGD, momentum 0.9"]),
-        ("--as torchvision --model resnext50_32x4d --epochs 100 --auto-augment augmix", ["ResNeXt-50", "x 0.1 every"]),
+        ("--as torchvision --model wide_resnet50_2 --epochs 100 --auto-augment augmix", ["ResNet-50", "x 0.1 every"]),
         (
             "--as timm imagenet --model resnet50 --img-size 160 --epochs 100 --lr 8e-3 --opt lamb --weight-decay .02 \
              --bce-loss --smoothing 0 --aa rand-m6-mstd0.5-inc1 --mixup .1 --cutmix 1.0",
@@ -37,4 +37,20 @@ fn a_step_of_each_recipe_is_trained() {
             assert!(output.contains(part), "{recipe}: no '{part}' in {output}");
         }
     }
+}
+
+/// Sizes in another script's words count in an evaluation, too.
+#[test]
+fn an_evaluation_has_the_sizes_that_are_typed() {
+    let place = Workplace::new();
+    let tiny: Vec<_> = TINY.split_whitespace().collect();
+    succeeded(&place.bare(&[&["--as", "torchvision", "--max-steps", "2"], &tiny[..]].concat()).output().unwrap());
+    let evaluated = |sizes: &str| {
+        let line = format!("--as torchvision --test-only --resume run --output-dir measured {sizes}");
+        succeeded(&place.bare(&line.split_whitespace().collect::<Vec<_>>()).output().unwrap());
+        std::fs::read_to_string(place.path("measured/evaluation.json")).unwrap()
+    };
+    let plain = evaluated("");
+    assert_eq!(plain, evaluated("--center-crop 0.875"), "torchvision's default");
+    assert_ne!(plain, evaluated("--train-crop-size 32 --val-crop-size 32 --val-resize-size 64"));
 }

@@ -49,7 +49,7 @@ impl Evaluate {
         if checkpoint.is_none() {
             request
                 .complaints
-                .push("--evaluate needs --resume CHECKPOINT; or use 'train evaluate --checkpoint PATH'".into());
+                .push("an evaluation needs --resume CHECKPOINT, or for pretrained weights 'train evaluate --checkpoint FILE.pth'".into());
         }
         request.flags.retain(|flag| !is_checkpoint(flag) && !EVALUATE.contains(&flag.key.as_str()));
         let source = Source { checkpoint: checkpoint.unwrap_or_default().into(), which: None };

@@ -25,7 +25,7 @@ impl Run for Config {
 
     fn run(self) -> Result<u8> {
         let request = completed(self.options.request)?;
-        let Resolved { config, notes } = resolve(&request)?;
+        let Resolved { config, notes, .. } = resolve(&request)?;
         let notes = notes.iter().filter(|_| request.origin.is_some());
         say(&notes.map(|note| format!("# {note}\n")).chain([config.to_toml()]).collect::<String>());
         Ok(0)

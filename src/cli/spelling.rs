@@ -17,12 +17,13 @@ const SHORT: &[(&str, &str)] = &[
 ];
 
 /// Options with several numbers, as in `--input-size 3 224 224`.
-const LISTS: [&str; 12] = [
+const LISTS: [&str; 13] = [
     "--cutmix-minmax",
     "--decay-milestones",
     "--input-size",
     "--lr-noise",
     "--mean",
+    "--naflex-train-seq-lens",
     "--opt-betas",
     "--ratio",
     "--scale",
@@ -80,7 +81,13 @@ fn key(argument: &OsStr) -> Option<String> {
 
 /// The long form of a short option.
 fn long(argument: OsString) -> OsString {
-    SHORT.iter().find(|(short, _)| argument == *short).map_or(argument, |(_, long)| long.into())
+    let joined = |short: &str| argument.to_str()?.strip_prefix(short).filter(|rest| rest.parse::<u32>().is_ok());
+    let spelled = SHORT.iter().find_map(|(short, long)| match joined(short) {
+        // As in -b256.
+        Some(number) => Some(format!("{long}={number}").into()),
+        None => (argument == *short).then(|| long.into()),
+    });
+    spelled.unwrap_or(argument)
 }
 
 /// The option with `-` for every `_` of its name; its value and other arguments do not change.

@@ -1,5 +1,6 @@
 //! Files of options, as timm's `-c FILE.yaml`: their keys are names of options, which the command line overrides.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -51,16 +52,17 @@ fn options_in(path: &Path) -> Result<Vec<OsString>> {
     let source = File::from_str(&text, FileFormat::Yaml);
     let values = source.collect().map_err(|error| refused(format!("is not YAML: {error}")))?;
     let mut options = Vec::new();
-    for (key, Value { kind, .. }) in values {
+    // In one order, for one list of complaints.
+    for (key, Value { kind, .. }) in BTreeMap::from_iter(values) {
         match words(kind) {
+            // timm's argument without a name.
+            Some(Some(value)) if key == "data" => options.push(value.into()),
             Some(Some(value)) if value.is_empty() => options.push(format!("--{key}").into()),
             Some(Some(value)) => options.push(format!("--{key}={value}").into()),
             Some(None) => {}
             None => return Err(refused(format!("has sections ('{key}')"))),
         }
     }
-    // In one order, for one list of complaints.
-    options.sort();
     Ok(options)
 }
 
@@ -69,6 +71,7 @@ fn words(value: ValueKind) -> Option<Option<String>> {
     Some(match value {
         ValueKind::Nil | ValueKind::Boolean(false) => None,
         ValueKind::Boolean(true) => Some(String::new()),
+        ValueKind::Table(values) if values.is_empty() => None,
         ValueKind::Table(_) => return None,
         ValueKind::Array(items) => {
             let items: Vec<_> = items.into_iter().map(|item| words(item.kind)).collect::<Option<_>>()?;

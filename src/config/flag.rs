@@ -186,7 +186,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::off("no-decay-norm-bias", "optim.decay_norm_bias"),
             Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X").or(&["max-grad-norm"]),
             Flag::value("clip-grad-value", "optim.clip_grad_value", "X"),
-            Flag::value("ema-decay", "optim.ema_decay", "X").or(&["model-ema-decay"]),
+            Flag::value("ema-decay", "optim.ema_decay", "X"),
         ],
     },
     Heading {

@@ -2,6 +2,7 @@
 //!
 //! Reads only the files that the request names; the environment is part of the request.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use kiln_data::Source;
@@ -54,9 +55,6 @@ const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 
 /// The key of a file outside a run's directory that is written.
 const WRITTEN: &str = "checkpoint.path";
-
-/// Lightning's command in front of its options, as in `fit --trainer.max_epochs 3`.
-const SUBCOMMAND: &str = "fit";
 
 #[derive(Clone)]
 pub(super) struct Layers {
@@ -147,6 +145,12 @@ impl Layers {
         layers.rev().find_map(|layer| layer.find(key))
     }
 
+    /// All keys that [`Layers::typed`] has a value for.
+    pub(super) fn typed_keys(&self) -> BTreeSet<String> {
+        let layers = self.files.iter().chain([&self.environment, &self.arguments, &self.flags]);
+        layers.flat_map(Layer::entries).map(|(key, ..)| key.to_string()).collect()
+    }
+
     /// Whether the value of `key` is that of a resumed run.
     pub(super) fn is_saved(&self, key: &str) -> bool {
         self.saved.is_some() && self.typed(key).is_none()
@@ -207,6 +211,9 @@ impl Reader<'_> {
             layers.implied = self.implied(&layers, &referents);
             let [_, weights] = &layers.implied;
             layers.origin.retain(|key, _| weights.find(key).is_none());
+        } else if self.origin.is_some() && layers.typed("data.dir").is_some() {
+            // A directory that is typed holds images, whatever the saved run was trained on.
+            layers.origin.set("data.source", "folder", "a directory");
         }
         interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
         layers
@@ -282,7 +289,8 @@ impl Reader<'_> {
         let words: Vec<_> = self.request.arguments.iter().filter_map(word).collect();
         self.translate(&words, &mut layer);
         let mut bare = self.request.arguments.iter().filter(|argument| pair(argument).is_none());
-        let directory = bare.find(|word| *word != SUBCOMMAND).filter(|_| self.origin.is_some());
+        let takes_directory = self.origin.is_some_and(|origin| origin.takes_directory);
+        let directory = bare.find(|word| !word.ends_with(".py")).filter(|_| takes_directory);
         let mistaken = mistaken::command(&self.request.arguments).filter(|_| self.origin.is_none());
         self.complaints.lines.extend(mistaken.clone());
         // The words after a command belong to it.
@@ -293,7 +301,7 @@ impl Reader<'_> {
                 None if Some(argument) == directory => {
                     layer.add_text("data.dir", argument, place, self.schema, self.complaints);
                 }
-                None if self.origin.is_some() && argument == SUBCOMMAND => {}
+                None if self.origin.is_some_and(|origin| origin.command == Some(argument)) => {}
                 None => self.complaints.lines.push(mistaken::argument(argument)),
                 Some(_) if words.iter().any(|word| word.place == place) => {}
                 Some((key, text)) if self.is_unset(key, text) => {}

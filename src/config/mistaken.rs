@@ -40,6 +40,9 @@ pub(super) fn command(arguments: &[String]) -> Option<String> {
 
 /// The complaint about an argument without `=`.
 pub(super) fn argument(argument: &str) -> String {
+    if argument.ends_with(".py") {
+        return format!("unknown argument '{argument}'; leave out the name of the script");
+    }
     if argument.contains('/') {
         return format!(
             "unknown argument '{argument}'; for a directory of images use --data folder --data-dir {argument}"

@@ -75,7 +75,8 @@ pub(super) fn settle(
         let each = config.parallel.batch_size;
         lines.push(format!("the {sharers} {whose} share a batch of {whole} images: --batch-size {each}"));
     }
-    if origin.scales_average && config.optim.ema_decay > 0.0 && is_new("optim.ema_decay") {
+    let of_average = layers.chosen("optim.ema_decay").map_or("", |(_, place)| place);
+    if origin.scales_average && of_average.starts_with("--model-ema") {
         let optim = &mut config.optim;
         let images = config.parallel.world_size * config.parallel.batch_size * optim.ema_every;
         let share = (1.0 - optim.ema_decay) * images as f64 / config.run.epochs.max(1) as f64;
@@ -88,7 +89,15 @@ pub(super) fn settle(
     let (warmup, epochs) = (config.schedule.warmup_epochs, config.run.epochs as f64);
     if warmup > epochs && layers.typed("schedule.warmup_epochs").is_none() && is_new("schedule.warmup_epochs") {
         config.schedule.warmup_epochs = epochs;
-        lines.push(format!("its warm-up of {warmup} epochs ends with the run: --warmup-epochs {epochs}"));
+        lines.push(format!(
+            "its warm-up of {warmup} epochs is longer than the run, and rises faster here: --warmup-epochs {epochs}"
+        ));
+    }
+    if origin.decouples_decay && config.optim.weight_decay > 0.0 && is_new("optim.weight_decay") {
+        // With momentum m a step adds up to 1 / (1 - m) times what one gradient does.
+        let optim = &mut config.optim;
+        optim.weight_decay *= (1.0 - optim.momentum) / optim.learning_rate;
+        lines.push(format!("the decoupled weight decay becomes --weight-decay {}", optim.weight_decay));
     }
     if is_new(RATE) && layers.typed(SCALING).is_none_or(|(_, place)| place == "--lr-base-scale") {
         lines.extend(settle_rate(origin, layers, config));

@@ -3,6 +3,8 @@
 //! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line
 //! once.
 
+use std::collections::BTreeSet;
+
 use kiln_engine::optim::{CountedFrom, ScheduleKind};
 use kiln_engine::parallel::DistBackend;
 use kiln_membership::environment::{Identity, identify};
@@ -21,6 +23,8 @@ pub struct Resolved {
     pub config: Config,
     /// Decisions made for the user, one line each.
     pub notes: Vec<String>,
+    /// The keys that were given for this session, by whichever name.
+    pub given: BTreeSet<String>,
 }
 
 /// Default start of a warm-up to the rate of one replica, as a fraction of the peak; torchvision's recipe.
@@ -81,7 +85,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     if !lines.is_empty() {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
-    Ok(Resolved { config: merged.config, notes })
+    Ok(Resolved { config: merged.config, notes, given: layers.typed_keys() })
 }
 
 /// The layers of a request, merged.
@@ -109,7 +113,10 @@ fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
         let lines = origin::settle(origin, &layers, identity.as_ref(), &mut merged.config);
         notes.push(format!("--as {}: read as a command line of {}, with its defaults", origin.name, origin.script));
         notes.extend(lines.into_iter().map(|line| format!("--as {}: {line}", origin.name)));
-        notes.extend(origin.differs.iter().map(|line| format!("--as {}: {line}", origin.name)));
+        let is_typed =
+            |word: &str| word.is_empty() || request.flags.iter().any(|it| it.key == word || it.place == word);
+        let differs = origin.differs.iter().filter(|(word, _)| is_typed(word));
+        notes.extend(differs.map(|(_, line)| format!("--as {}: {line}", origin.name)));
     }
     // The saved configuration of a resumed run already holds its warm-up.
     if request.saved.is_none() {

@@ -35,7 +35,7 @@ pub fn train(resolved: Resolved) -> Result<u8> {
 }
 
 fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
-    let Resolved { mut config, mut notes } = resolved;
+    let Resolved { mut config, mut notes, .. } = resolved;
     requeue::prepare(&mut config)?;
     let quiet = launch::quiet_name(&config.parallel).filter(|_| config.run.progress.is_text());
     let tell = |what| quiet.iter().for_each(|name| say(&format!("{name:<10}  {what}")));

@@ -93,7 +93,7 @@ fn pretrained_weights_say_what_images_and_network_are_unless_the_user_does() {
     let weights = Saved { path: "w.pth".into(), text: text.into(), note: None, without: &[], older: "" };
     let with = |line: &[&str]| resolve(&Request { weights: Some(weights.clone()), ..request(line) }).unwrap();
     let line = ["--data", "folder", "--pretrained", "w.pth"];
-    let Resolved { config, notes } = with(&line);
+    let Resolved { config, notes, .. } = with(&line);
     assert_eq!(photographs(&config), (48, 0.08, 0.875, Stem::Cifar), "above what the source implies");
     assert_eq!(config.data.normalization.to_string(), "0.5,0.5,0.5/0.25,0.25,0.25");
     let said = "settings of the weights 'w.pth': --image-size 48 data.normalization=0.5,0.5,0.5/0.25,0.25,0.25 --stem cifar, unless set";

@@ -91,6 +91,7 @@ const PUBLISHED: &[There] = &[
         [90, 8, 32, 50],
         0.2,
     ),
+    there("--as horovod --batches-per-allreduce 4 --base-lr 0.01", [90, 1, 32, 50], 0.04),
     there("--as composer /path/to/imagenet", [90, 1, 2048, 50], 2.048),
     there(
         "--as composer /path/to/imagenet --train_batch_size 2048 --max_duration 36ep --t_warmup 8ep --world-size 8",
@@ -148,7 +149,7 @@ const PUBLISHED: &[There] = &[
     ),
 ];
 
-fn words(line: &str) -> Vec<&str> {
+pub(super) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
@@ -196,7 +197,7 @@ fn the_line_in_kilns_own_words_gives_the_same_configuration() {
 #[test]
 fn every_default_and_word_of_an_origin_is_valid() {
     for origin in ORIGINS {
-        config(&["--as", origin.name, "somewhere"]);
+        config(&["--as", origin.name]);
         for word in origin.signature {
             assert!(kiln::config::alias::find(word).is_some(), "{}: {word}", origin.name);
         }
@@ -206,61 +207,30 @@ fn every_default_and_word_of_an_origin_is_valid() {
 #[test]
 fn sizes_and_the_average_are_those_of_torchvision() {
     let line = "--as torchvision --train-crop-size 176 --val-resize-size 232 --val-crop-size 224 --model-ema \
-                --world-size 8 --batch-size 128 --epochs 600 --lr-warmup-epochs 5 x";
+                --world-size 8 --batch-size 128 --epochs 600 --lr-warmup-epochs 5";
     let Config { data, optim, .. } = config(&words(line));
     assert_eq!((data.image_size, data.validation_side()), (176, 224));
     // The size to which an image is resized.
     assert_eq!((224.0 / data.center_crop).floor(), 232.0);
     assert_eq!((optim.ema_every, optim.ema_after_warmup), (32, true));
+    let average = |line: &str| config(&words(line)).optim.ema_decay;
+    assert_eq!(average("--as torchvision --model-ema-decay 0.9"), 0.0, "it needs --model-ema");
+    assert_eq!(average("--as timm x --model-ema-decay 0.9"), 0.0);
+    assert_eq!(average("--as timm x --model-ema --model-ema-decay 0.9"), 0.9);
+    assert_eq!(average("--as torchvision --model-ema --ema-decay 0.9"), 0.9, "Kiln's own");
     let alpha = (1.0 - 0.99998) * (8 * 128 * 32) as f64 / 600.0;
     assert!((optim.ema_decay - (1.0 - alpha)).abs() < 1e-12, "{}", optim.ema_decay);
     let resized = |crop: u32, resize: u32| {
-        let line =
-            format!("--as torchvision x --train-crop-size 100 --val-crop-size {crop} --val-resize-size {resize}");
+        let line = format!("--as torchvision --train-crop-size 100 --val-crop-size {crop} --val-resize-size {resize}");
         let found = config(&words(&line)).data.center_crop;
         assert_eq!((f64::from(crop) / found).floor(), f64::from(resize), "{crop} of {resize}: {found}");
     };
     for (crop, resize) in [(1, 1), (30, 90), (32, 33), (96, 131), (160, 182), (192, 219), (224, 232), (256, 299)] {
         resized(crop, resize);
     }
-    assert_eq!(config(&words("--as torchvision x --val-crop-size 224")).data.center_crop, 0.875);
-    let line = complaint(&words("--as torchvision x --val-crop-size 257"));
+    assert_eq!(config(&words("--as torchvision --val-crop-size 224")).data.center_crop, 0.875);
+    let line = complaint(&words("--as torchvision --val-crop-size 257"));
     assert!(line.contains("at most the size of the resized image"), "{line}");
-}
-
-/// What `python train.py ...` of timm writes beside its checkpoints, and what users keep recipes in.
-#[test]
-fn a_file_of_options_is_a_line_that_the_command_line_overrides() {
-    let dir = tempfile::tempdir().unwrap();
-    let text = "aa: rand-m6-mstd0.5-inc1\namp: true\nbatch_size: 512\nbce_loss: true\nclass_map: ''\nclip_grad: null\n\
-                crop_pct: 0.95\nepochs: 100\nlr: 8.0e-03\nlr_noise_pct: 0.67\nmodel: resnet50\nopt: lamb\n\
-                opt_betas:\n- 0.8\n- 0.98\nscale: [0.08, 1.0]\nresplit: false\nseed: 7\nwandb_tags: []\n";
-    let path = super::write(dir.path(), "a3.yaml", text);
-    let path = path.to_str().unwrap();
-    let read = |more: &[&str]| config(&[&["--as", "timm", "photos", "-c", path], more].concat());
-    let line = "--as timm photos --aa rand-m6-mstd0.5-inc1 --amp -b 512 --bce-loss --crop-pct 0.95 --epochs 100 --lr 8e-3 \
-                --model resnet50 --opt lamb --opt-betas 0.8 0.98 --scale 0.08 1.0 --seed 7";
-    assert_eq!(read(&[]), config(&words(line)));
-    assert_eq!(read(&["--lr", "1", "--epochs", "3"]).run.epochs, 3);
-    assert_eq!(config(&["--epochs", "3", "--as", "timm", "photos", "--config", path]).run.epochs, 3);
-    let refused = |name: &str, text: &str| {
-        let path = super::write(dir.path(), name, text);
-        let arguments = ["train", "--as", "timm", "x", "-c", path.to_str().unwrap()];
-        match Cli::try_parse_from(arguments).and_then(|command| match command {
-            Command::Train(options) => resolve(&options.request),
-            _ => panic!("it trains"),
-        }) {
-            Err(error) => error.to_string(),
-            Ok(_) => panic!("{name} is no recipe"),
-        }
-    };
-    assert!(refused("a.yaml", "model:\n  depth: 50\n").contains("sections"));
-    assert!(refused("b.yaml", "lr: [0.1\n").contains("is not YAML"));
-    assert!(refused("c.yml", "a: &a [x]\nb: [*a, *a]\n").contains("anchor"));
-    assert!(refused("d.yaml", "warmth: 3\nlr: fast\n").contains("--warmth"));
-    assert!(refused("e.yaml", "- 3\n").contains("option: value"));
-    let missing = Cli::try_parse_from(["train", "-c", "nowhere.yaml"]).unwrap_err().to_string();
-    assert!(missing.contains("nowhere.yaml"), "{missing}");
 }
 
 /// The learning rates of the scripts of Apex and Horovod, which change in every step.
@@ -293,6 +263,8 @@ fn the_warm_ups_of_apex_and_horovod_are_as_there_but_for_a_step_or_two() {
     };
     hold("--as apex --b 224 --world-size 4 .", &apex, 2.0 / 50.0 * 0.35);
     hold("--as horovod --world-size 4", &horovod, 0.75 / 50.0 * 0.05);
+    let doubled = |epoch, step| 2.0 * horovod(epoch, step);
+    hold("--as horovod --world-size 4 --batches-per-allreduce 2", &doubled, 0.75 / 50.0 * 0.1);
 }
 
 #[test]
@@ -348,9 +320,20 @@ fn an_unknown_origin_and_words_of_another_are_refused_at_once() {
     assert!(
         lines.iter().any(|line| line.contains("--base-lr has a meaning only in horovod; for that add --as horovod"))
     );
-    let line = complaint(&words("--as composer x --weight_decay 1e-4"));
-    assert!(line.contains("optim.weight_decay="), "{line}");
-    assert!(complaint(&words("--as torchvision one two")).contains("'two'"));
+    let decay = |line: &str| config(&words(line)).optim.weight_decay;
+    assert!((decay("--as composer x") - 5e-4 * 0.125 / 2.048).abs() < 1e-12);
+    assert!((decay("--as composer x --learning_rate 1 --momentum 0.9 --weight_decay 1e-4") - 1e-5).abs() < 1e-12);
+    for line in ["--as torchvision photos", "--as lightning validate", "--as timm train.py x", "--as timm one two"] {
+        assert!(complaint(&words(line)).contains("unknown argument"), "{line}");
+    }
+}
+
+#[test]
+fn splits_lie_in_one_directory() {
+    assert_eq!(config(&words("--as horovod --train-dir train")).data.dir.to_str(), Some("."));
+    let lines = complaints(&words("--as horovod --train-dir a/train --val-dir b/val"));
+    assert!(lines.iter().all(|line| line.contains("beside the directory of the other split")), "{lines:?}");
+    assert!(complaint(&words("--as horovod --train-dir a/images")).contains("--data-dir DIR"));
 }
 
 #[test]
@@ -388,6 +371,7 @@ fn a_saved_configuration_is_not_read_as_the_origins() {
     });
     let config = resolve(&resumed).unwrap().config;
     assert_eq!((config.parallel.world_size, config.parallel.batch_size), (4, 8));
+    assert_eq!(config.data.source, super::Source::Folder, "a directory holds images");
     assert_eq!(config.run.epochs, 3);
     assert!((schedule(&config).peak - 0.8).abs() < 1e-12);
 }

@@ -51,7 +51,7 @@ fn every_option_of_torchvision_and_timm_has_a_meaning_or_an_answer() {
     let mut answers = [0, 0];
     for (origin, options) in [("torchvision", TORCHVISION), ("timm", TIMM)] {
         for option in options.split('|') {
-            let line: Vec<_> = ["--as", origin, "photos"].into_iter().chain(option.split(' ')).collect();
+            let line: Vec<_> = ["--as", origin].into_iter().chain(option.split(' ')).collect();
             let lines = match kiln::cli::Cli::try_parse_from([&["train"], &line[..]].concat()) {
                 Ok(kiln::cli::Command::Evaluate(_)) => Ok(()),
                 Ok(_) => resolve(&request(&line)).map(drop),

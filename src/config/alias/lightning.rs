@@ -120,6 +120,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word("callbacks.model_checkpoint.every_n_epochs", Read(|value, _| interval(value, "epochs"))),
     Alias::word("callbacks.model_checkpoint.every_n_train_steps", Read(|value, _| interval(value, "steps"))),
     Alias::word("logger", LOGGER),
+    Alias::word("trainer.logger", Choice(&[("true", &[]), ("false", &[])], "use --tensorboard")),
     Alias::word(
         "debug",
         Choice(

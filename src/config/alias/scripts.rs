@@ -33,6 +33,8 @@ const SYNTHETIC: super::Means = Sets(&[("data.source", "synthetic")]);
 /// kept.
 pub(super) const ALWAYS: super::Means = Sets(&[]);
 
+const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
+
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Read(amp)),
     Alias::switch("--fp16", Sets(F16)),
@@ -65,6 +67,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--clip-grad", Read(clip)),
     Alias::word("--clip-mode", Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
     Alias::switch("--model-ema", Sets(&[("optim.ema_decay", "0.9998")])),
+    Alias::key("--model-ema-decay", "optim.ema_decay"),
     Alias::key("--model-ema-steps", "optim.ema_every"),
     Alias::key("--norm-weight-decay", "optim.norm_weight_decay"),
     Alias::key("--bias-weight-decay", "optim.bias_weight_decay"),
@@ -90,7 +93,7 @@ pub(super) const FLAGS: &[Alias] = &[
         ),
     ),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
-    Alias::word("--decay-milestones", Read(|value, _| milestones(value))),
+    Alias::word("--decay-milestones", Read(milestones)),
     Alias::switch("--sched-on-updates", Sets(&[("schedule.interval", "step")])),
     // Before the scheduler, because 'exponentiallr' does not read it.
     Alias::word("--lr-step-size", Read(|value, line| Ok(of_steps("schedule.step_epochs", value, line)))),
@@ -149,7 +152,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--dummy", SYNTHETIC),
     Alias::key("--num-classes", "model.num_classes"),
     Alias::word("--arch", RESNET),
-    Alias::word("--weights", Read(|value, _| weights(value))),
+    Alias::word("--weights", Read(weights)),
     Alias::word("--model", RESNET),
     Alias::word("--model-name", RESNET),
     Alias::word(
@@ -195,10 +198,13 @@ pub(super) const FLAGS: &[Alias] = &[
             "there is no parameter server; use --strategy ddp",
         ),
     ),
-    Alias::word("--start-epoch", Nothing("remove it: --resume continues at the exact image of its checkpoint")),
-    // The command line makes these, with --resume, the command evaluate.
-    Alias::switch("--evaluate", ALWAYS),
-    Alias::switch("--test-only", ALWAYS),
+    Alias::word(
+        "--start-epoch",
+        Choice(&[("0", &[])], "remove it: --resume continues at the exact image of its checkpoint"),
+    ),
+    // Instead of training, the command line makes the command evaluate of them.
+    Alias::switch("--evaluate", EVALUATE),
+    Alias::switch("--test-only", EVALUATE),
     Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
     Alias::word("--workers", LOADERS),
     Alias::word("--num-workers", LOADERS),
@@ -215,7 +221,10 @@ pub(super) const FLAGS: &[Alias] = &[
 ];
 
 /// timm drops the rate one epoch before each.
-fn milestones(value: &str) -> super::Read {
+fn milestones(value: &str, line: &Line) -> super::Read {
+    if line.value("--sched").is_some_and(|kind| kind != "multistep") {
+        return Ok(Vec::new());
+    }
     let epochs: Option<Vec<u32>> =
         value.split([',', ' ']).map(|epoch| epoch.parse::<u32>().ok()?.checked_sub(1)).collect();
     let list = |epochs: Vec<u32>| epochs.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -264,7 +273,12 @@ fn clip(value: &str, line: &Line) -> super::Read {
 }
 
 /// A member of torchvision's enumerations of weights.
-fn weights(value: &str) -> super::Read {
+pub(super) fn weights(value: &str, line: &Line) -> super::Read {
+    let network = value.split('_').next().unwrap_or_default().to_lowercase();
+    let arch = ["--arch", "--model", "model.arch"].into_iter().find_map(|name| line.value(name));
+    if arch.is_some_and(|arch| arch.split('_').next() != Some(&network) && network.starts_with("resne")) {
+        return Err(("those of the network", "give both the same name".into()));
+    }
     let is_shallow = ["ResNet18", "ResNet34"].iter().any(|name| value.starts_with(name));
     if value.ends_with("IMAGENET1K_V1") || (is_shallow && value.ends_with("DEFAULT")) {
         return Ok(vec![("model.pretrained", "torchvision".into())]);

@@ -12,7 +12,7 @@ const ONE_SET: super::Means =
     Nothing("there is one view of each image; --repeated-augmentation N shows more; remove it");
 
 const SIZES: super::Means = Nothing("training has one --image-size N; remove it");
-/// How another program computes the same.
+/// How another program computes the same, or what has an effect only with an option that is refused.
 const ANY: super::Means = Read(|_, _| Ok(Vec::new()));
 
 pub(super) const FLAGS: &[Alias] = &[
@@ -120,13 +120,23 @@ pub(super) const FLAGS: &[Alias] = &[
         "--grad-checkpointing",
         Nothing("activations are kept; use --accumulation-steps N with a smaller batch"),
     ),
+    Alias::word("--kd-distill-type", ANY),
+    Alias::word("--kd-loss-type", ANY),
+    Alias::word("--kd-temperature", ANY),
+    Alias::word("--kd-token-distill-type", ANY),
+    Alias::word("--naflex-loss-scale", ANY),
+    Alias::word("--naflex-max-seq-len", ANY),
+    Alias::word("--naflex-train-seq-lens", ANY),
+    Alias::word("--train-size-random-mix", ANY),
+    Alias::word("--train-size-schedule-spread", ANY),
+    Alias::word("--variable-batch-loss-scale", ANY),
     Alias::word("--kd-model-name", Nothing("models are trained on labels, not by a teacher; use --pretrained WEIGHTS")),
     // Optimizer, schedule and loss.
     Alias::key("--opt-eps", "optim.eps"),
     Alias::word("--opt-betas", Read(betas)),
     Alias::word("--opt-kwargs", Nothing("use --momentum X, optim.beta1=X, optim.beta2=X or optim.eps=X")),
     Alias::word("--layer-decay", Nothing("use --backbone-lr-scale X")),
-    Alias::word("--layer-decay-min-scale", Nothing("use --backbone-lr-scale X")),
+    Alias::word("--layer-decay-min-scale", ANY),
     Alias::word("--layer-decay-no-opt-scale", Nothing("use --freeze LAYERS")),
     Alias::word("--lr-base-size", Choice(&[("256", &[])], "multiply --lr-base by 256 / N")),
     Alias::word("--lr-noise", Nothing(NO_NOISE)),

@@ -10,7 +10,7 @@ use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, printable, shown};
 use kiln_training::{Hits, Prediction, backend};
 
-use crate::config::{Config, Request, Saved, resolve, sketch};
+use crate::config::{Config, Request, Resolved, Saved, resolve, sketch};
 use crate::launch::alone;
 use crate::report::evaluation::{self as findings, DIRECTORY};
 use crate::trainer::evaluation;
@@ -33,12 +33,10 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
     request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
     request.weights = request.saved.is_none().then(|| frame(&file));
-    let mut config = resolve(&request)?.config;
+    let Resolved { mut config, given, .. } = resolve(&request)?;
     config.run.limit_val_batches = limit;
     // A given value stays; if it does not fit the weights, loading them fails.
-    let variable = |key: &str| format!("TRAIN__{}", key.to_uppercase().replace('.', "__"));
-    let unnamed =
-        |key: &str| !request.names(key) && !request.environment.iter().any(|(name, _)| *name == variable(key));
+    let unnamed = |key: &str| !given.contains(key);
     if unnamed("model.stem") {
         config.model.stem = file.model.stem;
     }

@@ -30,8 +30,14 @@ pub struct Origin {
     pub words: &'static [Alias],
     /// Words of this script alone, besides `words`.
     pub signature: &'static [&'static str],
-    /// What differs and cannot be set.
-    pub differs: &'static [&'static str],
+    /// Whether a bare word is the directory of the images.
+    pub takes_directory: bool,
+    /// A command in front of its options, which means nothing here.
+    pub command: Option<&'static str>,
+    /// Whether the weight decay is decoupled from the rate: of SGD, by a factor of the rate over its first value.
+    pub decouples_decay: bool,
+    /// What differs and cannot be set, each with the word that it is about, empty for all lines.
+    pub differs: &'static [(&'static str, &'static str)],
 }
 
 /// The images that `--batch-size` counts. Shares of replicas are rounded down, as the scripts do.

@@ -2,9 +2,12 @@
 //! defaults its options have, and which of its words mean something else elsewhere, or nothing.
 
 use super::super::Means::{Choice, Nothing, Read, Sets};
-use super::super::scripts::{ALWAYS, RESNET};
-use super::super::{Alias, count};
-use super::values::{COMPOSER_SIZES, SIZES, accumulation, epochs, interval, jitter, loss_scale, policy, sizes, split};
+use super::super::scripts::{ALWAYS, RESNET, weights};
+use super::super::{Alias, LOGS, count};
+use super::values::{
+    COMPOSER_SIZES, SIZES, accumulation, ema_decay, epochs, interval, jitter, loss_scale, policy, sizes, split,
+    warmup_lr,
+};
 use super::{Batch, Origin, Rate, Settings};
 
 /// A directory of photographs; batch-norm of each replica on its own.
@@ -44,8 +47,7 @@ const DEEP: Settings = &[("model.depth", "50")];
 /// Instead of 0, which stands for another rate.
 const FROM_ZERO: Settings = &[("schedule.warmup_lr", "1e-9")];
 
-const WEIGHT_DECAY: &str = "its decay is decoupled from the rate; give optim.weight_decay=X with X = decay x (1 - \
-     momentum) / learning rate";
+const LOSS_SCALE: &str = "the loss scale of f16 adapts itself, which changes no number";
 
 pub const ORIGINS: &[Origin] = &[
     Origin {
@@ -56,6 +58,9 @@ pub const ORIGINS: &[Origin] = &[
         counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "32")]],
         scales_average: true,
+        takes_directory: false,
+        command: None,
+        decouples_decay: false,
         words: &[
             Alias::word(
                 "--opt",
@@ -72,6 +77,7 @@ pub const ORIGINS: &[Origin] = &[
                 "--model-ema",
                 Sets(&[("optim.ema_decay", "0.99998"), ("optim.ema_every", "32"), ("optim.ema_after_warmup", "true")]),
             ),
+            Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
             Alias::word("--train-crop-size", Read(|_, line| sizes(line, SIZES))),
             Alias::word("--val-resize-size", Read(|_, line| sizes(line, SIZES))),
             Alias::word("--val-crop-size", Read(|_, line| sizes(line, SIZES))),
@@ -126,6 +132,9 @@ pub const ORIGINS: &[Origin] = &[
             ],
         ],
         scales_average: false,
+        takes_directory: true,
+        command: None,
+        decouples_decay: false,
         words: &[
             Alias::word(
                 "--opt",
@@ -151,6 +160,8 @@ pub const ORIGINS: &[Origin] = &[
             ),
             Alias::word("--aa", Read(|value, _| Ok(policy(value)))),
             Alias::word("--color-jitter", Read(|value, line| Ok(jitter(value, line)))),
+            Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
+            Alias::word("--warmup-lr", Read(|value, _| Ok(warmup_lr(value)))),
             Alias::key("--lr-base", "optim.learning_rate"),
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
             Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
@@ -172,8 +183,9 @@ pub const ORIGINS: &[Origin] = &[
             "--no-prefetcher",
         ],
         differs: &[
-            "training images are resized as those of validation, not by bilinear or bicubic at random",
-            "validation uses the running statistics of the first replica, not the mean of all",
+            ("", "training images are resized as those of validation, not by bilinear or bicubic at random"),
+            ("", "validation uses the running statistics of the first replica, not the mean of all"),
+            ("--pretrained", "pretrained weights are torchvision's, not timm's"),
         ],
     },
     Origin {
@@ -184,6 +196,9 @@ pub const ORIGINS: &[Origin] = &[
         counts_machines: true,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256")]],
         scales_average: false,
+        takes_directory: true,
+        command: None,
+        decouples_decay: false,
         words: &[
             Alias::switch("--multiprocessing-distributed", ALWAYS),
             // The fastest between GPUs.
@@ -197,7 +212,7 @@ pub const ORIGINS: &[Origin] = &[
             Alias::switch("--no-accel", Sets(&[("parallel.backend", "flex")])),
         ],
         signature: &[],
-        differs: &["the devices are those of --gpu-ids, not all that there are"],
+        differs: &[("", "the devices are those of --gpu-ids, not all that there are")],
     },
     Origin {
         name: "lightning",
@@ -207,6 +222,9 @@ pub const ORIGINS: &[Origin] = &[
         counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256"), ("run.seed", "42")]],
         scales_average: false,
+        takes_directory: false,
+        command: Some("fit"),
+        decouples_decay: false,
         words: &[
             Alias::word("model.arch", RESNET),
             Alias::key("model.data_path", "data.dir"),
@@ -214,9 +232,13 @@ pub const ORIGINS: &[Origin] = &[
             Alias::key("model.momentum", "optim.momentum"),
             Alias::key("model.weight_decay", "optim.weight_decay"),
             Alias::word("model.workers", Read(count)),
+            Alias::word("model.weights", Read(weights)),
         ],
         signature: &["trainer.max_epochs", "trainer.devices", "trainer.num_nodes", "trainer.precision"],
-        differs: &["data.batch_size counts the images of a replica, model.batch_size those of a machine"],
+        differs: &[(
+            "model.batch_size",
+            "data.batch_size counts the images of a replica, model.batch_size those of a machine",
+        )],
     },
     Origin {
         name: "apex",
@@ -224,8 +246,17 @@ pub const ORIGINS: &[Origin] = &[
         batch: Batch::OfReplica,
         rate: Rate::Of256(&["--learning-rate"]),
         counts_machines: false,
-        defaults: &[PHOTOGRAPHS, SGD, AT_30_60_80, FROM_ZERO, &[("parallel.batch_size", "256")]],
+        defaults: &[
+            PHOTOGRAPHS,
+            SGD,
+            AT_30_60_80,
+            FROM_ZERO,
+            &[("parallel.batch_size", "256"), ("schedule.milestones", "30,60,80,90,120,150,180,210,240,270")],
+        ],
         scales_average: false,
+        takes_directory: true,
+        command: None,
+        decouples_decay: false,
         words: &[
             Alias::key("--b", "parallel.batch_size"),
             Alias::word("--loss-scale", Read(loss_scale)),
@@ -238,7 +269,11 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--prof", Nothing("use --profile, and --max-steps N for a part of a run")),
         ],
         signature: &["--opt-level"],
-        differs: &["its warm-up is two steps ahead", "the loss scale of f16 adapts itself, which changes no number"],
+        differs: &[
+            ("", "its warm-up is two steps ahead"),
+            ("--loss-scale", LOSS_SCALE),
+            ("--static-loss-scale", LOSS_SCALE),
+        ],
     },
     Origin {
         name: "horovod",
@@ -260,6 +295,9 @@ pub const ORIGINS: &[Origin] = &[
             ],
         ],
         scales_average: false,
+        takes_directory: false,
+        command: None,
+        decouples_decay: false,
         words: &[
             Alias::key("--base-lr", "optim.learning_rate"),
             Alias::word("--train-dir", Read(split)),
@@ -267,15 +305,19 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--val-batch-size", Read(count)),
             Alias::word("--batches-per-allreduce", Read(accumulation)),
             Alias::switch("--fp16-allreduce", Sets(&[("parallel.reduce_precision", "bf16")])),
+            Alias::word(
+                "--gradient-predivide-factor",
+                Choice(&[("1", &[]), ("1.0", &[])], "gradients are averaged; remove it"),
+            ),
             Alias::switch("--use-adasum", Nothing("gradients are averaged; for large batches use --optimizer lars")),
             Alias::word("--log-dir", Read(|_, _| Ok(vec![("run.tensorboard", "true".into())]))),
             Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
         ],
         signature: &[],
         differs: &[
-            "its warm-up is one step ahead",
-            "--fp16-allreduce sends gradients in bf16",
-            "--log-dir: TensorBoard's logs are in the run's directory",
+            ("", "its warm-up is one step ahead"),
+            ("--fp16-allreduce", "--fp16-allreduce sends gradients in bf16"),
+            ("--log-dir", "--log-dir: TensorBoard's logs are in the run's directory"),
         ],
     },
     Origin {
@@ -295,13 +337,15 @@ pub const ORIGINS: &[Origin] = &[
                 ("parallel.batch_size", "2048"),
                 ("optim.learning_rate", "2.048"),
                 ("optim.momentum", "0.875"),
-                // 5e-4, decoupled, at these rate and momentum.
-                ("optim.weight_decay", "3.0517578125e-5"),
+                ("optim.weight_decay", "5e-4"),
                 ("schedule.kind", "cosine"),
                 ("schedule.warmup_epochs", "8"),
             ],
         ],
         scales_average: false,
+        takes_directory: true,
+        command: None,
+        decouples_decay: true,
         words: &[
             Alias::key("--train-batch-size", "parallel.batch_size"),
             Alias::word("--eval-batch-size", Read(count)),
@@ -313,11 +357,23 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--checkpoint-interval", Read(|value, _| interval(value))),
             Alias::key("--save-checkpoint-dir", "run.output_dir"),
             Alias::key("--load-checkpoint-path", "checkpoint.resume"),
-            Alias::word("--weight-decay", Nothing(WEIGHT_DECAY)),
-            Alias::word("--loss-name", Choice(&[("cross_entropy", &[])], "the loss is the cross-entropy; remove it")),
+            Alias::word(
+                "--loss-name",
+                Choice(
+                    &[("cross_entropy", &[]), ("binary_cross_entropy", &[("optim.loss", "bce")])],
+                    "use optim.loss=cross_entropy or bce",
+                ),
+            ),
+            Alias::word("--t-max", Choice(&[("1dur", &[])], "the cosine ends with the run; use --epochs N")),
+            Alias::word("--eval-interval", Choice(&[("1ep", &[])], "every epoch is validated; remove it")),
+            Alias::key("--run-name", "run.output_dir"),
+            Alias::switch("--wandb-logger", Nothing(LOGS)),
             Alias::word("--recipe-name", Nothing("use --ema-decay, --label-smoothing and --mixup")),
         ],
         signature: &[],
-        differs: &["its decay is decoupled from the rate: the default 5e-4 is 3.05e-5 here"],
+        differs: &[
+            ("", "its convolutions and batch-norm start from other random weights, and on a GPU it trains in f16"),
+            ("", "its decay is decoupled from the rate; the sum over a run is about the same here"),
+        ],
     },
 ];

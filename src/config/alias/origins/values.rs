@@ -39,18 +39,30 @@ pub(super) fn sizes(line: &Line, options: Sizes) -> Read {
 }
 
 /// A directory of one split, beside the other's.
-pub(super) fn split(value: &str, _: &Line) -> Read {
-    let parts = value.trim_end_matches('/').rsplit_once('/');
-    match parts {
-        Some((root, "train" | "training" | "val" | "valid" | "validation" | "test")) => {
-            Ok(vec![("data.dir", root.into())])
-        }
-        _ => Err(("a directory named train or val", "use --data-dir DIR, with DIR/train and DIR/val".into())),
+pub(super) fn split(value: &str, line: &Line) -> Read {
+    let parts = |value: &str| {
+        let (root, name) = value.trim_end_matches('/').rsplit_once('/').unwrap_or((".", value.trim_end_matches('/')));
+        let is_split = ["train", "training", "val", "valid", "validation", "test"].contains(&name);
+        is_split.then(|| root.to_string())
+    };
+    let Some(root) = parts(value) else {
+        return Err(("a directory named train or val", "use --data-dir DIR, with DIR/train and DIR/val".into()));
+    };
+    let others = ["--train-dir", "--val-dir"].into_iter().filter_map(|name| line.value(name));
+    if others.into_iter().any(|other| parts(other).is_some_and(|other| other != root)) {
+        return Err(("beside the directory of the other split", "put both into one, for --data-dir DIR".into()));
     }
+    Ok(vec![("data.dir", root)])
 }
 
-pub(super) fn accumulation(value: &str, _: &Line) -> Read {
-    Ok(vec![("run.accumulation_steps", value.into()), ("schedule.scale_accumulation", "true".into())])
+/// Micro-batches of a step, which also multiply Horovod's rate of one process.
+pub(super) fn accumulation(value: &str, line: &Line) -> Read {
+    let rate = line.value("--base-lr").map_or(Some(0.0125), |rate| rate.parse::<f64>().ok());
+    let (Ok(batches @ 1..), Some(rate)) = (value.parse::<u32>(), rate) else {
+        return Err(("a whole number, at least 1", "use --accumulation-steps N".into()));
+    };
+    let rate = (rate * f64::from(batches)).to_string();
+    Ok(vec![("run.accumulation_steps", value.into()), ("optim.learning_rate", rate)])
 }
 
 /// A duration such as `90ep`.
@@ -76,4 +88,15 @@ pub(super) fn policy(value: &str) -> Vec<(&'static str, String)> {
 
 pub(super) fn jitter(value: &str, line: &Line) -> Vec<(&'static str, String)> {
     if line.value("--aa").is_some() { Vec::new() } else { vec![("data.color_jitter", value.into())] }
+}
+
+/// Without `--model-ema` there is no average.
+pub(super) fn ema_decay(value: &str, line: &Line) -> Vec<(&'static str, String)> {
+    if line.value("--model-ema").is_none() { Vec::new() } else { vec![("optim.ema_decay", value.into())] }
+}
+
+/// Kiln's own 0 stands for another rate.
+pub(super) fn warmup_lr(value: &str) -> Vec<(&'static str, String)> {
+    let is_zero = value.parse() == Ok(0.0);
+    vec![("schedule.warmup_lr", if is_zero { "1e-9" } else { value }.into())]
 }
