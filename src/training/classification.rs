@@ -28,7 +28,7 @@ pub struct Classification {
     pub plain: Augment,
     pub seed: u64,
     pub architecture: Architecture,
-    /// Probability that an image skips the last residual branch in training, see [`Classification::branches`].
+    /// Probability that an image skips the last residual branch in training (stochastic depth).
     pub drop_path: f64,
 }
 
