@@ -78,8 +78,9 @@ pub(super) fn settle(
     let of_average = layers.chosen("optim.ema_decay").map_or("", |(_, place)| place);
     if origin.scales_average && of_average.starts_with("--model-ema") {
         let optim = &mut config.optim;
-        let images = config.parallel.world_size * config.parallel.batch_size * optim.ema_every;
-        let share = (1.0 - optim.ema_decay) * images as f64 / config.run.epochs.max(1) as f64;
+        let [replicas, batch, every] =
+            [config.parallel.world_size, config.parallel.batch_size, optim.ema_every].map(|count| count as f64);
+        let share = (1.0 - optim.ema_decay) * replicas * batch * every / config.run.epochs.max(1) as f64;
         optim.ema_decay = 1.0 - share.min(1.0);
         lines.push(format!(
             "the decay of the averaged weights follows batch and epochs: --ema-decay {}",
