@@ -62,14 +62,15 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The keys that older versions lack: convolutions by definition, 18 layers of one group, images decoded as a whole, as
-/// they are stored and in their own colours, without a policy, permuted as one.
+/// The keys that older versions lack: convolutions by definition, 18 layers of one group, none left out, images decoded
+/// as a whole, as they are stored and in their own colours, without a policy, of one size, permuted as one.
 const OLDER: &str = r#"
 [model]
 conv = "direct"
 depth = 18
 groups = 1
 width_per_group = 64
+drop_path = 0.0
 [data]
 exif = "ignore"
 decode = "whole"
@@ -79,6 +80,7 @@ auto_augment = ""
 erasing_fill = "mean"
 erasing_count = 1
 interpolation = "bilinear"
+val_image_size = 0
 order = "global"
 window = 16
 "#;

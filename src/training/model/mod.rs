@@ -5,12 +5,14 @@
 
 mod architecture;
 mod config;
+mod loss;
 mod prediction;
 mod resnet;
 mod size;
 
 pub use architecture::{Architecture, Bottleneck};
 pub use config::{ModelConfig, Stem, recognize};
-pub use prediction::{Hits, Loss, MixedIn, Prediction, hits, predictions};
+pub use loss::Loss;
+pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
 pub use resnet::{ResNet, Through, Units};
 pub use size::{ParameterCount, activation_elements, count_parameters};

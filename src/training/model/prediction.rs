@@ -3,38 +3,16 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use kiln_engine::nn::{ForwardContext, binary_cross_entropy, cross_entropy, ordinals, ranks_of_targets, smoothed};
-use kiln_engine::optim::{LossKind, OptimConfig};
+use kiln_engine::optim::LossKind;
 use kiln_engine::parallel::Counts;
 use kiln_ops::MixedBackend;
 
+use super::loss::Loss;
 use super::resnet::ResNet;
 
 /// The classes mixed into a batch of images by mixup or CutMix, `[batch]`, and the share of the images' own classes, 0
 /// to 1.
 pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
-
-/// What is minimised in training.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Loss {
-    pub kind: LossKind,
-    /// Label smoothing, in `[0, 1)`.
-    pub smoothing: f64,
-    /// Targets of the binary cross-entropy above it become 1, all others 0; 0 keeps them.
-    pub threshold: f64,
-}
-
-impl From<&OptimConfig> for Loss {
-    fn from(config: &OptimConfig) -> Self {
-        Self { kind: config.loss, smoothing: config.label_smoothing, threshold: config.bce_threshold }
-    }
-}
-
-/// The cross-entropy with this label smoothing.
-impl From<f64> for Loss {
-    fn from(smoothing: f64) -> Self {
-        Self { smoothing, ..Self::default() }
-    }
-}
 
 impl<B: MixedBackend> ResNet<B> {
     /// The training loss of every image, `[batch]`, and the logits

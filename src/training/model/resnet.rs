@@ -17,7 +17,7 @@ use kiln_ops::{
 
 use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
-use super::prediction::Loss;
+use super::loss::Loss;
 
 /// Two 3x3 convolutions with a residual connection, or the three of a [`Bottleneck`].
 #[derive(Module, Debug)]
