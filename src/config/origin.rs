@@ -6,8 +6,8 @@
 use kiln_engine::optim::{LrScaling, OptimizerKind};
 use kiln_membership::environment::Identity;
 
+use super::alias;
 use super::alias::origins::{Batch, ORIGINS, Origin, Rate};
-use super::alias::{self, BATCHES};
 use super::layers::Layers;
 use super::merged::Merged;
 use super::request::{Request, pair};
@@ -62,7 +62,7 @@ pub(super) fn settle(
             ));
         }
     }
-    let of_data = layers.chosen(BATCH).is_some_and(|(_, place)| alias::is_of_data_module(place));
+    let of_data = layers.chosen(BATCH).is_some_and(|(_, place)| alias::word_of_data_module(place).is_some());
     let (sharers, whose) = match origin.batch {
         _ if of_data || !is_new(BATCH) => (1, ""),
         Batch::OfReplica => (1, ""),
@@ -159,7 +159,7 @@ pub(super) fn hint(request: &Request, layers: &Layers, config: &Config) -> Optio
 pub(super) fn ambiguous_batch(merged: &Merged) -> Option<String> {
     let parallel = &merged.config.parallel;
     let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);
-    let word = BATCHES.iter().find(|word| place.starts_with(&format!("argument '{word}=")))?;
+    let word = alias::word_of_data_module(place)?;
     let (each, part) =
         (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
     (world > 1).then(|| {

@@ -149,9 +149,9 @@ pub(super) fn elsewhere(typed: &Setting) -> String {
     format!("{} has a meaning only in {}; for that add {remedy}", typed.key, enumerate(&names, "and"))
 }
 
-/// Whether a batch size that was set at `place` is the one of a data module, ambiguous but in Lightning.
-pub(super) fn is_of_data_module(place: &str) -> bool {
-    BATCHES.iter().any(|word| place.starts_with(&format!("argument '{word}=")))
+/// The word of a data module that a batch size was set by at `place`, if it was; ambiguous but in Lightning.
+pub(super) fn word_of_data_module(place: &str) -> Option<&'static str> {
+    BATCHES.into_iter().find(|word| place.starts_with(&format!("argument '{word}=")))
 }
 
 /// The key with an alias that ends in `name`, as in `max_epochs`.

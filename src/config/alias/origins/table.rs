@@ -49,18 +49,29 @@ const FROM_ZERO: Settings = &[("schedule.warmup_lr", "1e-9")];
 
 const LOSS_SCALE: &str = "the loss scale of f16 adapts itself, which changes no number";
 
+/// What most scripts do not have.
+const PLAIN: Origin = Origin {
+    name: "",
+    script: "",
+    batch: Batch::OfReplica,
+    rate: Rate::Final,
+    counts_machines: false,
+    defaults: &[],
+    scales_average: false,
+    takes_directory: false,
+    command: None,
+    decouples_decay: false,
+    words: &[],
+    signature: &[],
+    differs: &[],
+};
+
 pub const ORIGINS: &[Origin] = &[
     Origin {
         name: "torchvision",
         script: "references/classification/train.py",
-        batch: Batch::OfReplica,
-        rate: Rate::Final,
-        counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "32")]],
         scales_average: true,
-        takes_directory: false,
-        command: None,
-        decouples_decay: false,
         words: &[
             Alias::word(
                 "--opt",
@@ -95,14 +106,12 @@ pub const ORIGINS: &[Origin] = &[
             "--cache-dataset",
             "--test-only",
         ],
-        differs: &[],
+        ..PLAIN
     },
     Origin {
         name: "timm",
         script: "train.py",
-        batch: Batch::OfReplica,
         rate: Rate::Of256(&["--lr-base"]),
-        counts_machines: false,
         defaults: &[
             PHOTOGRAPHS,
             SGD,
@@ -131,10 +140,7 @@ pub const ORIGINS: &[Origin] = &[
                 ("checkpoint.keep_best", "10"),
             ],
         ],
-        scales_average: false,
         takes_directory: true,
-        command: None,
-        decouples_decay: false,
         words: &[
             Alias::word(
                 "--opt",
@@ -187,18 +193,15 @@ pub const ORIGINS: &[Origin] = &[
             ("", "validation uses the running statistics of the first replica, not the mean of all"),
             ("--pretrained", "pretrained weights are torchvision's, not timm's"),
         ],
+        ..PLAIN
     },
     Origin {
         name: "pytorch-examples",
         script: "imagenet/main.py",
         batch: Batch::OfMachine,
-        rate: Rate::Final,
         counts_machines: true,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256")]],
-        scales_average: false,
         takes_directory: true,
-        command: None,
-        decouples_decay: false,
         words: &[
             Alias::switch("--multiprocessing-distributed", ALWAYS),
             // The fastest between GPUs.
@@ -211,20 +214,15 @@ pub const ORIGINS: &[Origin] = &[
             ),
             Alias::switch("--no-accel", Sets(&[("parallel.backend", "flex")])),
         ],
-        signature: &[],
         differs: &[("", "the devices are those of --gpu-ids, not all that there are")],
+        ..PLAIN
     },
     Origin {
         name: "lightning",
         script: "examples/pytorch/domain_templates/imagenet.py",
         batch: Batch::OfMachine,
-        rate: Rate::Final,
-        counts_machines: false,
         defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256"), ("run.seed", "42")]],
-        scales_average: false,
-        takes_directory: false,
         command: Some("fit"),
-        decouples_decay: false,
         words: &[
             Alias::word("model.arch", RESNET),
             Alias::key("model.data_path", "data.dir"),
@@ -239,13 +237,12 @@ pub const ORIGINS: &[Origin] = &[
             "model.batch_size",
             "data.batch_size counts the images of a replica, model.batch_size those of a machine",
         )],
+        ..PLAIN
     },
     Origin {
         name: "apex",
         script: "examples/imagenet/main_amp.py",
-        batch: Batch::OfReplica,
         rate: Rate::Of256(&["--learning-rate"]),
-        counts_machines: false,
         defaults: &[
             PHOTOGRAPHS,
             SGD,
@@ -253,10 +250,7 @@ pub const ORIGINS: &[Origin] = &[
             FROM_ZERO,
             &[("parallel.batch_size", "256"), ("schedule.milestones", "30,60,80,90,120,150,180,210,240,270")],
         ],
-        scales_average: false,
         takes_directory: true,
-        command: None,
-        decouples_decay: false,
         words: &[
             Alias::key("--b", "parallel.batch_size"),
             Alias::word("--loss-scale", Read(loss_scale)),
@@ -274,13 +268,12 @@ pub const ORIGINS: &[Origin] = &[
             ("--loss-scale", LOSS_SCALE),
             ("--static-loss-scale", LOSS_SCALE),
         ],
+        ..PLAIN
     },
     Origin {
         name: "horovod",
         script: "examples/pytorch/pytorch_imagenet_resnet50.py",
-        batch: Batch::OfReplica,
         rate: Rate::OfReplica,
-        counts_machines: false,
         defaults: &[
             PHOTOGRAPHS,
             SGD,
@@ -294,10 +287,6 @@ pub const ORIGINS: &[Origin] = &[
                 ("optim.weight_decay", "5e-5"),
             ],
         ],
-        scales_average: false,
-        takes_directory: false,
-        command: None,
-        decouples_decay: false,
         words: &[
             Alias::key("--base-lr", "optim.learning_rate"),
             Alias::word("--train-dir", Read(split)),
@@ -313,19 +302,17 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--log-dir", Read(|_, _| Ok(vec![("run.tensorboard", "true".into())]))),
             Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
         ],
-        signature: &[],
         differs: &[
             ("", "its warm-up is one step ahead"),
             ("--fp16-allreduce", "--fp16-allreduce sends gradients in bf16"),
             ("--log-dir", "--log-dir: TensorBoard's logs are in the run's directory"),
         ],
+        ..PLAIN
     },
     Origin {
         name: "composer",
         script: "examples/imagenet/train_resnet_imagenet1k.py",
         batch: Batch::OfAll,
-        rate: Rate::Final,
-        counts_machines: false,
         defaults: &[
             PHOTOGRAPHS,
             SGD,
@@ -342,9 +329,7 @@ pub const ORIGINS: &[Origin] = &[
                 ("schedule.warmup_epochs", "8"),
             ],
         ],
-        scales_average: false,
         takes_directory: true,
-        command: None,
         decouples_decay: true,
         words: &[
             Alias::key("--train-batch-size", "parallel.batch_size"),
@@ -370,10 +355,10 @@ pub const ORIGINS: &[Origin] = &[
             Alias::switch("--wandb-logger", Nothing(LOGS)),
             Alias::word("--recipe-name", Nothing("use --ema-decay, --label-smoothing and --mixup")),
         ],
-        signature: &[],
         differs: &[
             ("", "its convolutions and batch-norm start from other random weights, and on a GPU it trains in f16"),
             ("", "its decay is decoupled from the rate; the sum over a run is about the same here"),
         ],
+        ..PLAIN
     },
 ];
