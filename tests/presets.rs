@@ -43,7 +43,7 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
         assert!(head.contains("easured"), "{name} does not say what was measured");
         let experiment = format!("experiment={name}");
         let own = match name.as_str() {
-            "imagenet" => vec!["--data-dir=photographs"],
+            "imagenet" | "imagenet-short" => vec!["--data-dir=photographs"],
             // Its step has more images than there are.
             "imagenet-a3" => vec!["--data-dir=photographs", "data.drop_last=false"],
             "transfer" => vec![sample.as_str(), "--pretrained=resnet18.pth"],
@@ -51,7 +51,7 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
         };
         let output =
             succeeded(&place.bare(&[&[experiment.as_str(), "--dry-run"], &own[..]].concat()).output().unwrap());
-        let network = if name == "imagenet-a3" { "ResNet-50" } else { "ResNet-18" };
+        let network = if matches!(name.as_str(), "imagenet" | "imagenet-a3") { "ResNet-50" } else { "ResNet-18" };
         assert!(output.contains(&format!("model       {network}")), "{name}: {output}");
         if name == "transfer" {
             assert!(output.contains("(5130 of them are trained)"), "{output}");
@@ -60,7 +60,10 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["cifar10", "cifar10-fast", "imagenet", "imagenet-a3", "quickstart", "transfer"]);
+    assert_eq!(
+        names,
+        ["cifar10", "cifar10-fast", "imagenet", "imagenet-a3", "imagenet-short", "quickstart", "transfer"]
+    );
 }
 
 /// Three times 0.025 is 0.07500000000000001 in f64.

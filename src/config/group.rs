@@ -31,6 +31,7 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "experiment" / "cifar10-fast",
     "experiment" / "imagenet",
     "experiment" / "imagenet-a3",
+    "experiment" / "imagenet-short",
     "experiment" / "quickstart",
     "experiment" / "transfer",
     "optim" / "adamw",

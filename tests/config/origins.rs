@@ -2,7 +2,7 @@
 
 use kiln::config::alias::origins::ORIGINS;
 use kiln::config::resolve;
-use kiln_engine::optim::Schedule;
+use kiln_engine::optim::{LrScaling, Schedule};
 use kiln_system::Error;
 
 use super::{Cli, Command, Config, complaint, complaints, config, request, resolved};
@@ -192,6 +192,18 @@ fn the_line_in_kilns_own_words_gives_the_same_configuration() {
     let line = [words(spaced), vec!["my 'own' photos"]].concat();
     let note = resolved(&line).notes.pop().unwrap();
     assert!(note.contains(r"--data-dir 'my '\''own'\'' photos'"), "{note}");
+}
+
+/// The rate of an experiment follows the world; that of the script is the one of its eight processes.
+#[test]
+fn the_experiment_for_imagenet_is_the_second_recipe_of_torchvision() {
+    let second = PUBLISHED.iter().find(|there| there.line.contains("ta_wide")).unwrap();
+    let mut there = config(&words(&format!("{} --val-crop-size 224 --amp", second.line)));
+    assert_eq!((there.optim.learning_rate, there.schedule.growth(8, 1)), (0.5, 1.0));
+    there.optim.learning_rate /= 8.0;
+    there.schedule.lr_scaling = LrScaling::Linear;
+    (there.run.log_every, there.run.half_if_fast) = (0, false);
+    assert_eq!(config(&words("experiment=imagenet --world-size 8 --precision f16")), there);
 }
 
 #[test]
