@@ -10,7 +10,7 @@ use super::Run;
 use super::options::Options;
 use super::refusal::whole;
 use super::training::Training;
-use crate::config::{Request, Setting, check};
+use crate::config::{Request, Setting, check, sketch};
 use crate::trainer::{Answers, Question, Verification, Which, evaluate, export, predict, prepare_process, verify};
 use crate::weights::{Format, Stated};
 
@@ -42,14 +42,14 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// What `--resume CHECKPOINT --evaluate`, which `request` has, means in other trainers.
+    /// What `--resume CHECKPOINT --evaluate` or `--pretrained --evaluate`, which `request` has, means in other trainers.
     pub(super) fn instead_of_training(mut request: Request) -> Self {
         let is_checkpoint = |flag: &Setting| flag.key == "checkpoint.resume";
-        let checkpoint = request.flags.iter().find(|flag| is_checkpoint(flag)).map(|flag| flag.value.clone());
+        let resumed = request.flags.iter().find(|flag| is_checkpoint(flag)).map(|flag| flag.value.clone());
+        let pretrained = || sketch(&request).map(|config| config.model.pretrained).filter(|wanted| !wanted.is_empty());
+        let checkpoint = resumed.or_else(pretrained);
         if checkpoint.is_none() {
-            request
-                .complaints
-                .push("an evaluation needs --resume CHECKPOINT, or for pretrained weights 'train evaluate --checkpoint FILE.pth'".into());
+            request.complaints.push("an evaluation needs --resume CHECKPOINT or --pretrained WEIGHTS".into());
         }
         request.flags.retain(|flag| !is_checkpoint(flag) && !EVALUATE.contains(&flag.key.as_str()));
         let source = Source { checkpoint: checkpoint.unwrap_or_default().into(), which: None };

@@ -57,7 +57,7 @@ fn renamed(theirs: &[String], ours: &[String]) -> Option<String> {
 }
 
 /// The file of the weights `wanted`, downloaded if necessary.
-fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
+pub(super) fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
     if wanted != TORCHVISION {
         let path = Path::new(wanted);
         return if path.exists() || checkpoint::is_there(path) || is_url(path) {

@@ -350,14 +350,24 @@ fn splits_lie_in_one_directory() {
 
 #[test]
 fn evaluating_a_checkpoint_in_others_words_is_the_command_evaluate() {
-    let line = ["train", "--as", "pytorch-examples", "-a", "resnet18", "-e", "--resume", "runs/7", "photos"];
-    let Command::Evaluate(mut evaluate) = Cli::try_parse_from(line).unwrap() else { panic!("it should evaluate") };
+    let parsed = |line: &str| match Cli::try_parse_from(words(line)).unwrap() {
+        Command::Evaluate(evaluate) => evaluate,
+        command => panic!("{line} should evaluate: {command:?}"),
+    };
+    let resolved = |evaluate: &mut _| resolve(kiln::cli::Run::request(evaluate).unwrap());
+    let mut evaluate = parsed("train --as pytorch-examples -a resnet18 -e --resume runs/7 photos");
     assert_eq!(evaluate.source.checkpoint.to_str(), Some("runs/7"));
-    let request = kiln::cli::Run::request(&mut evaluate).unwrap();
-    assert_eq!(resolve(request).unwrap().config.data.dir.to_str(), Some("photos"));
-    let Command::Evaluate(mut evaluate) = Cli::try_parse_from(["train", "--test-only"]).unwrap() else { panic!() };
-    let Err(Error::Usage(lines)) = resolve(kiln::cli::Run::request(&mut evaluate).unwrap()) else { panic!() };
-    assert!(lines[0].contains("--resume CHECKPOINT"), "{lines:?}");
+    assert_eq!(resolved(&mut evaluate).unwrap().config.data.dir.to_str(), Some("photos"));
+    for (line, checkpoint) in [
+        ("--as pytorch-examples -a resnet50 --pretrained -e photos", "torchvision"),
+        ("--as torchvision --model resnet50 --weights ResNet50_Weights.IMAGENET1K_V1 --test-only", "torchvision"),
+        ("--as timm photos --model resnet50 --pretrained-path w.pth --evaluate", "w.pth"),
+    ] {
+        let evaluate = parsed(&format!("train {line}"));
+        assert_eq!(evaluate.source.checkpoint.to_str(), Some(checkpoint), "{line}");
+    }
+    let Err(Error::Usage(lines)) = resolved(&mut parsed("train --test-only")) else { panic!() };
+    assert!(lines[0].contains("--resume CHECKPOINT or --pretrained WEIGHTS"), "{lines:?}");
 }
 
 /// timm's options take several words; those of Kiln's commands with the same name take one.

@@ -14,6 +14,7 @@ use crate::config::{Config, Request, Resolved, Saved, resolve, sketch};
 use crate::launch::alone;
 use crate::report::evaluation::{self as findings, DIRECTORY};
 use crate::trainer::evaluation;
+use crate::trainer::initial::{TORCHVISION, place};
 use crate::trainer::loading::Bars;
 use crate::trainer::model_file::{ModelFile, usual};
 use crate::trainer::prepare::{blank_network, prepare, task};
@@ -26,11 +27,15 @@ const UNUSED: [&str; 3] = ["checkpoint.url", "checkpoint.path", "model.pretraine
 const MOST_CLASSES: usize = 20;
 
 /// Prints loss, top-1, top-5 and a table of the classes for `path`: a checkpoint, a run's directory (its checkpoint
-/// `which`) or a file of weights. The configuration of a checkpoint is the first layer, below the layers of `request`.
+/// `which`), a file of weights, or `torchvision` for those that it publishes for the network of `request`. The
+/// configuration of a checkpoint is the first layer, below the layers of `request`.
 pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Result<()> {
-    let file = ModelFile::read(path, which, true)?;
+    let sketch = sketch(&request);
+    let published = sketch.as_ref().filter(|_| path == Path::new(TORCHVISION));
+    let path = published.map_or_else(|| Ok(path.into()), |config| place(TORCHVISION, config))?;
+    let file = ModelFile::read(&path, which, true)?;
     // The run's limit of validation batches does not apply here.
-    let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
+    let limit = sketch.map_or(0, |config| config.run.limit_val_batches);
     request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
     request.weights = request.saved.is_none().then(|| frame(&file));
     let Resolved { mut config, given, .. } = resolve(&request)?;
