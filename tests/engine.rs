@@ -24,6 +24,7 @@ mod failure;
 mod files;
 mod freeze;
 mod logits;
+mod mean_statistics;
 #[cfg(feature = "gloo")]
 mod mesh;
 mod mixing;

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kiln_engine::parallel::{BackendKind, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
+use kiln_engine::parallel::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
 use kiln_membership::Elastic;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -25,6 +25,7 @@ pub struct ParallelConfig {
     pub backend: BackendKind,
     pub strategy: StrategyKind,
     pub sync_bn: bool,
+    pub bn_statistics: BnStatistics,
     pub reduce_precision: ReducePrecision,
     pub shard_optimizer: bool,
     pub check_every: usize,
@@ -71,6 +72,7 @@ impl Default for ParallelConfig {
             backend: BackendKind::Auto,
             strategy: StrategyKind::Auto,
             sync_bn: true,
+            bn_statistics: BnStatistics::First,
             reduce_precision: ReducePrecision::F32,
             shard_optimizer: false,
             check_every: CHECK_EVERY,

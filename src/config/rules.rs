@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
-use kiln_engine::parallel::{DistBackend, StrategyKind};
+use kiln_engine::parallel::{BnStatistics, DistBackend, StrategyKind};
 use kiln_membership::Elastic;
 use kiln_objects::is_url;
 use kiln_system::shown;
@@ -195,10 +195,14 @@ impl Rules<'_> {
             "remove --rank and --nnodes; --elastic MIN:MAX limits the number of processes",
         );
 
-        let broken =
-            || "elastic needs synchronised batch-norm, since the statistics of a lost process would be lost".into();
-        let holds = parallel.sync_bn || world == 1;
-        self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or remove --elastic");
+        let broken = || {
+            "elastic needs synchronised batch-norm or the mean of its statistics, since those of a lost process would \
+             be lost"
+                .into()
+        };
+        let holds = parallel.sync_bn || world == 1 || parallel.bn_statistics == BnStatistics::Mean;
+        let remedy = "use --sync-bn or parallel.bn_statistics=mean, or remove --elastic";
+        self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, remedy);
 
         let broken =
             || "shard optimizer cannot be elastic: a lost process would lose its part of the optimizer state".into();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kiln_data::{DataConfig, Source, synthetic};
 use kiln_engine::optim::{LossKind, OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
-use kiln_engine::parallel::{BackendKind, StrategyKind, World};
+use kiln_engine::parallel::{BackendKind, BnStatistics, StrategyKind, World};
 use kiln_ops::{Algorithm, PrecisionKind};
 use kiln_system::{printable, shown};
 use kiln_training::{Backend, ParameterCount, Stem, backend_name};
@@ -107,13 +107,17 @@ fn world(config: &Config, prepared: &Prepared) -> String {
         StrategyKind::Single | StrategyKind::Auto => return format!("1 replica{stages}"),
         StrategyKind::Ddp => "ddp",
     };
-    let statistics = if plan.sync_bn { "synchronised" } else { "local" };
+    let statistics = match (plan.sync_bn, plan.bn_statistics) {
+        (true, _) => "synchronised batch-norm",
+        (false, BnStatistics::First) => "local batch-norm",
+        (false, BnStatistics::Mean) => "local batch-norm with averaged running statistics",
+    };
     let processes = match plan.world.processes() {
         1 => String::new(),
         count => format!(" in {count} processes"),
     };
     let threads = if plan.threads == 1 { "1 thread".into() } else { format!("{} threads", plan.threads) };
-    format!("{size} replicas{stages}{processes}, {strategy}, {statistics} batch-norm, {threads}")
+    format!("{size} replicas{stages}{processes}, {strategy}, {statistics}, {threads}")
 }
 
 fn data(config: &DataConfig, prepared: &Prepared) -> String {

@@ -139,6 +139,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     };
     Ok(Plan {
         sync_bn: config.parallel.sync_bn,
+        bn_statistics: config.parallel.bn_statistics,
         reduce_precision: config.parallel.reduce_precision,
         precision: config.run.precision,
         batch_size: config.parallel.batch_size,

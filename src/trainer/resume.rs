@@ -21,6 +21,7 @@ pub(super) const BINDING: &[&str] = &[
     "parallel.world_size",
     "parallel.batch_size",
     "parallel.sync_bn",
+    "parallel.bn_statistics",
     "parallel.reduce_precision",
     "data.augment",
     "data.crop_padding",
@@ -71,6 +72,8 @@ depth = 18
 groups = 1
 width_per_group = 64
 drop_path = 0.0
+[parallel]
+bn_statistics = "first"
 [data]
 exif = "ignore"
 decode = "whole"

@@ -194,7 +194,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--opt-eps 1e-7 --opt-betas 0.9 0.98", "optim.eps=1e-7 optim.beta1=0.9 optim.beta2=0.98"),
     (TIMM, "--scale 0.2 1.0 --ratio 0.75 1.3333", "--resized-crop 0.2"),
     (TIMM, "--mean 0.5 0.5 0.5 --std 0.25 0.25 0.25", "data.normalization=0.5,0.5,0.5/0.25,0.25,0.25"),
-    (TIMM, "--initial-checkpoint w.pth --dist-bn reduce -vb 64", "--pretrained=w.pth"),
+    (TIMM, "--initial-checkpoint w.pth --dist-bn reduce -vb 64", "--pretrained=w.pth parallel.bn_statistics=mean"),
     (TIMM, "--recovery-interval 500 --drop 0 --gp avg", "--checkpoint-every 500steps"),
     (TIMM, "--output out --log-interval 50", "--output-dir out --log-every 50"),
     (HUGGING_FACE, "--num_train_epochs 3 --per_device_train_batch_size 8", "--epochs 3 --batch-size 8"),

@@ -8,8 +8,8 @@ use kiln_data::{Augment, ImageSet, Normalization};
 use kiln_engine::nn::load_state;
 use kiln_engine::optim::{OptimConfig, Schedule};
 use kiln_engine::parallel::{
-    DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, StartingPoint, StepReport,
-    TrainingState, World, Write,
+    BnStatistics, DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, StartingPoint,
+    StepReport, TrainingState, World, Write,
 };
 use kiln_engine::parallel::{Sampler, SamplerConfig};
 use kiln_engine::state::StateDict;
@@ -98,6 +98,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
     let plan = Plan {
         world: World::new(setup.world_size, setup.devices.clone()),
         sync_bn: setup.sync_bn,
+        bn_statistics: BnStatistics::First,
         precision: setup.precision,
         reduce_precision: setup.reduce_precision,
         batch_size: setup.batch_size,

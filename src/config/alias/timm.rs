@@ -4,10 +4,10 @@ use super::Means::{Choice, Nothing, Read, Sets};
 use super::scripts::ALWAYS;
 use super::{Alias, LOGS, Line};
 
-const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: &str = "a schedule has no noise; remove it";
 const OFF: &str = "use --drop-path P, stochastic depth";
+const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
 const ONE_SET: super::Means =
     Nothing("there is one view of each image; --repeated-augmentation N shows more; remove it");
 
@@ -107,8 +107,12 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word(
         "--dist-bn",
         Choice(
-            &[("reduce", &[]), ("broadcast", &[]), ("", &[])],
-            "validation uses the running statistics of the first replica; use --sync-bn for those of all",
+            &[
+                ("reduce", &[("parallel.bn_statistics", "mean")]),
+                ("broadcast", &[("parallel.bn_statistics", "first")]),
+                ("", &[("parallel.bn_statistics", "first")]),
+            ],
+            "use parallel.bn_statistics=mean or first",
         ),
     ),
     Alias::switch("--split-bn", Nothing("batch-norm has one set of statistics; remove it")),

@@ -39,6 +39,16 @@ pub enum ReducePrecision {
     Bf16,
 }
 
+/// The running statistics of batch-norm that a run keeps if each replica takes them of its own batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BnStatistics {
+    /// The first replica's.
+    First,
+    /// The mean of all replicas'.
+    Mean,
+}
+
 /// The collective engine between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -22,6 +22,8 @@ pub enum Operation {
         bucket: usize,
     },
     Weights,
+    /// The mean of batch-norm's statistics over replicas that do not synchronise them.
+    RunningStatistics,
     EvaluationModel,
     Validation,
     /// The state that a resumed run starts from.
@@ -55,6 +57,7 @@ impl fmt::Display for Operation {
             Self::Counts => f.write_str("exchange of losses"),
             Self::Gradients { .. } => f.write_str("gradient all-reduce"),
             Self::Weights => f.write_str("exchange of updated weights"),
+            Self::RunningStatistics => f.write_str("mean of the running statistics"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),

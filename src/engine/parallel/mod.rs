@@ -71,7 +71,7 @@ mod world;
 mod writer;
 
 pub use collective::{Collective, local_group};
-pub use config::{BackendKind, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
+pub use config::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
 pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};

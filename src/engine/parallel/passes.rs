@@ -163,8 +163,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         self.gradients.add(gradients);
         passes.sums.extend(sums.filter(|_| is_present));
-        // Synchronised statistics are the same on all replicas, even on one without a sample.
-        if is_present || synchronizes {
+        // Synchronised statistics are the same on all replicas, even on one without a sample; their means will be.
+        if is_present || synchronizes || self.plan.averages_statistics() {
             passes.statistics.push(statistics);
         }
         Ok(())

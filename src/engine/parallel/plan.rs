@@ -6,7 +6,7 @@ use kiln_ops::PrecisionKind;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
 
-use super::config::{CHECK_EVERY, ReducePrecision};
+use super::config::{BnStatistics, CHECK_EVERY, ReducePrecision};
 use super::device::HostBackend;
 use super::loader::Shard;
 use super::position::Position;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub world: World,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
+    /// The running statistics that are kept otherwise.
+    pub bn_statistics: BnStatistics,
     /// The type in which gradients are sent.
     pub reduce_precision: ReducePrecision,
     /// The type in which convolutions and the linear layer compute.
@@ -93,6 +95,7 @@ impl Plan {
         let optim = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
         Ok(Self {
             sync_bn: true,
+            bn_statistics: BnStatistics::First,
             reduce_precision: ReducePrecision::F32,
             precision: PrecisionKind::F32,
             batch_size,
@@ -118,6 +121,11 @@ impl Plan {
             world,
             sampler,
         })
+    }
+
+    /// Whether each replica takes the statistics of its own batches, and all keep their mean.
+    pub(super) fn averages_statistics(&self) -> bool {
+        !self.sync_bn && self.bn_statistics == BnStatistics::Mean && self.world.size > 1
     }
 
     /// The steps that the average of the weights takes.

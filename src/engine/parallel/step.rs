@@ -6,6 +6,8 @@ use kiln_ops::{primitive, settle, tensor};
 use kiln_system::Result;
 use tracing::info_span;
 
+use super::bucket::{Share, parts};
+use super::config::ReducePrecision;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::StepReport;
@@ -17,6 +19,7 @@ use super::probe::Observed;
 use super::remedy::raise_device_panic;
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
+use super::sharding::lengths;
 use super::task::Task;
 use crate::nn::{
     BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
@@ -31,6 +34,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let Passes { sums, statistics, early } = self.passes(group, scale / group.samples() as f64)?;
         let gradients = self.packed(self.gradients.take());
         let gradients = self.reduction.sum(self.key(Operation::Counts), gradients, early)?;
+        let statistics = self.mean_statistics(statistics, group)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
         let outcome = Outcome::new(report, sums, norms.clone(), scale, self.reading.is_late);
         let outcome = self.reading.next(outcome);
@@ -156,6 +160,38 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             if most > 0.0 { tensor(B::clamped(primitive(gradient), most)) } else { gradient }
         };
         gradients.into_iter().map(clip).collect()
+    }
+
+    /// The statistics by which all replicas update their running averages, if they keep those of all: the means over
+    /// the replicas with a sample. Averages are linear, so this is the mean of each replica's own averages. Since all
+    /// have it in every step, a checkpoint needs no others.
+    fn mean_statistics(
+        &self,
+        mut of_micro_batches: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+        group: &Group,
+    ) -> Result<Vec<Vec<BatchStatistics<Autodiff<B>>>>> {
+        if !self.plan.averages_statistics() {
+            return Ok(of_micro_batches);
+        }
+        let _phase = info_span!("running statistics").entered();
+        let collective = self.collective.as_ref();
+        for (micro_batch, layers) in of_micro_batches.iter_mut().enumerate() {
+            let shares = group.shares(micro_batch, collective.size());
+            let present = shares.iter().filter(|share| **share > 0).count();
+            let weight = if shares[collective.rank()] > 0 { 1.0 / present as f64 } else { 0.0 };
+            let own = layers.iter().flat_map(|layer| [&layer.mean, &layer.variance]);
+            let own: Vec<_> = own.map(|values| values.clone().inner() * weight).collect();
+            let lengths = lengths(&own);
+            // A stage may have no batch-norm.
+            if own.is_empty() {
+                continue;
+            }
+            let key = Key { micro_batch, ..self.key(Operation::RunningStatistics) };
+            let sum = Share::new(collective, own)?.all_reduce(collective, key, ReducePrecision::F32)?;
+            let places = layers.iter_mut().flat_map(|layer| [&mut layer.mean, &mut layer.variance]);
+            places.zip(parts(sum, &lengths)).for_each(|(place, mean)| *place = Tensor::from_inner(mean));
+        }
+        Ok(of_micro_batches)
     }
 
     fn update_statistics(&mut self, of_micro_batches: Vec<Vec<BatchStatistics<Autodiff<B>>>>) {

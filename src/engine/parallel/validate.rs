@@ -79,7 +79,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     fn evaluation_model(&self) -> Result<T::Model> {
         let averaging = self.plan.optim.ema_decay > 0.0;
         let alone = self.collective.size() == 1;
-        if !averaging && (alone || self.plan.sync_bn) {
+        if !averaging && (alone || self.plan.sync_bn || self.plan.averages_statistics()) {
             return Ok(self.model());
         }
         let (key, own) = (self.key(Operation::EvaluationModel), flat(&self.model(), TensorSet::All));

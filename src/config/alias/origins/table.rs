@@ -127,6 +127,7 @@ pub const ORIGINS: &[Origin] = &[
                 ("data.drop_last", "true"),
                 ("model.zero_init_last_bn", "true"),
                 ("parallel.batch_size", "128"),
+                ("parallel.bn_statistics", "mean"),
                 ("optim.nesterov", "true"),
                 ("optim.weight_decay", "2e-5"),
                 ("optim.decay_norm_bias", "false"),
@@ -190,7 +191,10 @@ pub const ORIGINS: &[Origin] = &[
         ],
         differs: &[
             ("", "training images are resized as those of validation, not by bilinear or bicubic at random"),
-            ("", "validation uses the running statistics of the first replica, not the mean of all"),
+            (
+                "",
+                "running statistics are averaged over replicas in all steps, as with --no-ddp-bb, not in the last one",
+            ),
             ("--pretrained", "pretrained weights are torchvision's, not timm's"),
         ],
         ..PLAIN
