@@ -83,6 +83,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("data.cutmix", Range::Within(0.0, 100.0)),
     ("data.mix_prob", Range::Within(0.0, 1.0)),
     ("data.repeated_augmentation", Range::Within(1.0, 1000.0)),
+    ("data.views", Range::Within(1.0, 100.0)),
     ("data.cache_mb", Range::Within(0.0, 1e9)),
     ("data.window", Range::Within(1.0, MILLION)),
     ("data.cache_dir_mb", Range::Within(1.0, 1e9)),

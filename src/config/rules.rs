@@ -3,6 +3,8 @@
 //! Types and spellings are checked earlier, when a layer is read. Each rule names the place of the offending value and
 //! the flag that corrects it. Rules about already refused keys are skipped. The backend checks that devices exist.
 
+mod views;
+
 use std::collections::BTreeSet;
 
 use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
@@ -30,6 +32,7 @@ pub(crate) fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec
     rules.optimizer();
     rules.schedule();
     rules.data();
+    rules.views();
     rules.model();
     rules.copy();
     rules.lines

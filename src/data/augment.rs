@@ -29,6 +29,9 @@ pub struct Augment {
     flip: bool,
     cutout: usize,
     erasing: Option<RandomErasing>,
+    /// How often a step sees each image: of several views, the first one is only cropped and mirrored.
+    pub views: usize,
+    erases_first: bool,
     pub(super) normalization: Normalization,
 }
 
@@ -49,7 +52,7 @@ impl Augment {
         if !config.augment {
             return plain;
         }
-        let DataConfig { crop_fill, flip, cutout, auto_augment, .. } = *config;
+        let DataConfig { crop_fill, flip, cutout, auto_augment, views, erase_first_view: erases_first, .. } = *config;
         let crop_padding = if config.resized_crop > 0.0 { 0 } else { config.crop_padding };
         let (ops, magnitude, probability) =
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
@@ -61,7 +64,19 @@ impl Augment {
         });
         let (strength, hue) = (config.color_jitter, config.hue_jitter);
         let color_jitter = (strength > 0.0 || hue > 0.0).then_some(ColorJitter { strength, hue });
-        Self { rand_augment, auto_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
+        Self {
+            rand_augment,
+            auto_augment,
+            color_jitter,
+            crop_padding,
+            crop_fill,
+            flip,
+            cutout,
+            erasing,
+            views,
+            erases_first,
+            ..plain
+        }
     }
 
     /// Normalisation only, for validation images.
@@ -76,25 +91,33 @@ impl Augment {
             flip: false,
             cutout: 0,
             erasing,
+            views: 1,
+            erases_first: true,
             normalization,
         }
     }
 
-    /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape; returns which of
-    /// its pixels have a value.
+    /// Writes the first view of `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape;
+    /// returns which of its pixels have a value.
     ///
     /// Cutout's square is the mean, 0 after normalisation (DeVries and Taylor, 2017).
     pub fn apply(&self, image: &[u8], size: [usize; 2], key: SampleKey, out: &mut [u8]) -> VisibleAreas {
+        self.apply_view(0, image, size, key, out)
+    }
+
+    /// As [`Augment::apply`], for view `nth`: all views of an image have one crop, and draws of their own for the rest.
+    pub fn apply_view(
+        &self,
+        nth: usize,
+        image: &[u8],
+        size: [usize; 2],
+        key: SampleKey,
+        out: &mut [u8],
+    ) -> VisibleAreas {
         let [height, width] = size;
-        let crop = self.crop(key);
-        let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
-        if self.auto_augment != AutoAugment::None {
-            let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
-            varied = Some(self.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
-        }
-        if let Some(jitter) = self.color_jitter {
-            jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
-        }
+        let (crop, key) = (self.crop(key), key.view(nth as u32));
+        let is_clean = self.views > 1 && nth == 0;
+        let varied = if is_clean { None } else { self.varied(image, size, key) };
         let image = varied.as_deref().unwrap_or(image);
         let (rows, columns) = (visible(crop.top, height), visible(crop.left, width));
         let rows = if columns.is_empty() { 0..0 } else { rows };
@@ -114,13 +137,27 @@ impl Augment {
             CropFill::Mean => Rectangle { rows, columns },
             CropFill::Black => Rectangle { rows: 0..height, columns: 0..width },
         };
-        let square = (self.cutout > 0).then(|| self.square(size, key));
-        let mut erased = self.erasing.map_or_else(Vec::new, |erasing| erasing.draw(size, key));
-        if let Some(erasing) = self.erasing.filter(RandomErasing::is_written) {
+        let square = (self.cutout > 0 && !is_clean).then(|| self.square(size, key));
+        let erasing = self.erasing.filter(|_| self.erases_first || !is_clean);
+        let mut erased = erasing.map_or_else(Vec::new, |erasing| erasing.draw(size, key));
+        if let Some(erasing) = erasing.filter(RandomErasing::is_written) {
             erasing.write(&erased, out, width, self.normalization, key);
             erased.clear();
         }
         [Some(inside), square, erased.pop()].map(|area| area.map_or([0; 4], |area| area.bounds()))
+    }
+
+    /// The image after RandAugment or another policy and colour jitter, if there are any.
+    fn varied(&self, image: &[u8], size: [usize; 2], key: SampleKey) -> Option<Vec<u8>> {
+        let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
+        if self.auto_augment != AutoAugment::None {
+            let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
+            varied = Some(self.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
+        }
+        if let Some(jitter) = self.color_jitter {
+            jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
+        }
+        varied
     }
 
     /// One image as the network gets it, `[3, height, width]`.

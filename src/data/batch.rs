@@ -16,13 +16,13 @@ const FEW: usize = 8;
 /// One micro-batch of one replica, in host memory; it may be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostBatch {
-    /// Augmented, but not normalised.
+    /// Augmented, but not normalised; of several views of each sample, all first ones, then all second ones.
     pub images: ByteImages,
     pub labels: Vec<u32>,
     pub ids: Vec<u32>,
     /// The classes of the images mixed into them, if any.
     pub partners: Option<Partners>,
-    /// The factor of each residual branch of a network for each image, `[batch, branches]`; empty if all are one.
+    /// The factor of each residual branch of a network for each image, `[images, branches]`; empty if all are one.
     pub branches: Vec<f32>,
 }
 
@@ -79,7 +79,7 @@ pub fn assemble(
     Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: mixed, branches })
 }
 
-/// Augments `pictures` of `size`; `key` has the key of each.
+/// Augments `pictures` of `size`, decoded once for all views of each; `key` has the key of each.
 fn show(
     pictures: Vec<Picture>,
     augment: &Augment,
@@ -89,11 +89,18 @@ fn show(
     let stride = CHANNELS * size[0] * size[1];
     // An image in memory is little work; decoding one is worth a thread.
     let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
-    let (mut bytes, mut shown) = (vec![0; pictures.len() * stride], vec![VisibleAreas::default(); pictures.len()]);
-    let each = bytes.par_chunks_exact_mut(stride.max(1)).zip(&mut shown).with_min_len(least).zip(pictures).enumerate();
-    each.try_for_each(|(image, ((out, shown), picture))| -> Result<()> {
-        let key = key(image);
-        *shown = augment.apply(&picture.shown(Some(key))?, size, key, out);
+    let (samples, images) = (pictures.len(), pictures.len() * augment.views);
+    let (mut bytes, mut shown) = (vec![0; images * stride], vec![VisibleAreas::default(); images]);
+    let mut views: Vec<Vec<_>> = pictures.iter().map(|_| Vec::with_capacity(augment.views)).collect();
+    let each = bytes.chunks_exact_mut(stride.max(1)).zip(&mut shown).enumerate();
+    each.for_each(|(at, view)| views[at % samples].push(view));
+    let each = views.into_par_iter().with_min_len(least).zip(pictures).enumerate();
+    each.try_for_each(|(sample, (views, picture))| -> Result<()> {
+        let key = key(sample);
+        let image = picture.shown(Some(key))?;
+        for (nth, (out, shown)) in views.into_iter().enumerate() {
+            *shown = augment.apply_view(nth, &image, size, key, out);
+        }
         Ok(())
     })?;
     Ok(Pixels { bytes, shown })

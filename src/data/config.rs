@@ -134,6 +134,10 @@ const fn one() -> usize {
     1
 }
 
+const fn yes() -> bool {
+    true
+}
+
 const fn retry_seconds() -> f64 {
     180.0
 }
@@ -167,6 +171,11 @@ pub struct DataConfig {
     pub cutmix: f64,
     pub mix_prob: f64,
     pub repeated_augmentation: usize,
+    /// How often a step sees each image; the first of several views is only cropped and mirrored.
+    #[serde(default = "one")]
+    pub views: usize,
+    #[serde(default = "yes")]
+    pub erase_first_view: bool,
     pub drop_last: bool,
     pub normalization: NormalizationKind,
     pub image_size: usize,
@@ -234,6 +243,8 @@ impl Default for DataConfig {
             cutmix: 0.0,
             mix_prob: 1.0,
             repeated_augmentation: 1,
+            views: 1,
+            erase_first_view: true,
             drop_last: false,
             normalization: NormalizationKind::Dataset,
             image_size: 32,

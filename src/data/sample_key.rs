@@ -76,6 +76,11 @@ impl SampleKey {
         if nth == 0 { self } else { Self { seed: absorb(self.seed, nth.into()), ..self } }
     }
 
+    /// The key of view `nth` of the sample in the same step, for what differs between views; no copy has it.
+    pub fn view(self, nth: u32) -> Self {
+        self.copy(nth << 16)
+    }
+
     /// A number in `0..bound`; 0 if `bound` is 0.
     pub fn draw(self, purpose: Purpose, bound: u32) -> u32 {
         below(self.hash(purpose), bound)

@@ -64,7 +64,7 @@ pub(super) fn overview(
     sample(config.data.source, prepared).into_iter().for_each(|note| line("", note));
     line("model", model(config, prepared, about.parameters));
     about.notes.iter().for_each(|note| line("weights", note.clone()));
-    line("batch", batch(config.run.accumulation_steps, prepared));
+    line("batch", batch(config, prepared));
     line("schedule", schedule(prepared));
     line("optimizer", optimizer(&config.optim));
     line("memory", memory(config, prepared, about.parameters));
@@ -169,12 +169,16 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> St
     )
 }
 
-fn batch(accumulated: usize, prepared: &Prepared) -> String {
+fn batch(config: &Config, prepared: &Prepared) -> String {
+    let (accumulated, views) = (config.run.accumulation_steps, config.data.views);
     let size = prepared.plan.world.size;
     let batch = prepared.plan.batch_size;
     let mut words = format!("{} images per step = {size} x {batch}", size * batch * accumulated);
     if accumulated > 1 {
         write!(words, " x {accumulated} accumulated").expect("writing to a string cannot fail");
+    }
+    if views > 1 {
+        write!(words, ", in {views} views each").expect("writing to a string cannot fail");
     }
     words
 }

@@ -116,7 +116,7 @@ pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
 pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
     let numbers = weights(&config.optim, parameters) + (1 + slots(&config.optim)) * parameters.trained;
     let plan = &prepared.plan;
-    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
+    let images = config.data.views * plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
     // Absurd settings may overflow the product.
     let elements = activation_elements(&config.model, prepared.task.train.size());
     // Nothing goes back to the units before the first trained one.
@@ -130,7 +130,7 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
 /// The memory of each unit of `network`. Each unit except the last passes on `passed` bytes.
 pub(super) fn units(config: &Config, prepared: &Prepared, network: &dyn Network, passed: &[usize]) -> Vec<Unit> {
     let elements = activation_elements(&config.model, prepared.task.train.size());
-    let of_batch = (config.run.precision.bytes() * prepared.plan.batch_size) as f64;
+    let of_batch = (config.run.precision.bytes() * config.data.views * prepared.plan.batch_size) as f64;
     let kept = elements.into_iter().map(|elements| Unit { kept: of_batch * elements as f64, ..Unit::default() });
     let mut units: Vec<Unit> = kept.collect();
     units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);

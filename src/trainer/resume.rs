@@ -42,6 +42,8 @@ pub(super) const BINDING: &[&str] = &[
     "data.cutmix",
     "data.mix_prob",
     "data.repeated_augmentation",
+    "data.views",
+    "data.erase_first_view",
     "data.order",
     "data.window",
     "data.drop_last",
@@ -64,7 +66,7 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 }
 
 /// The keys that older versions lack: convolutions by definition, 18 layers of one group, none left out, images decoded
-/// as a whole, as they are stored and in their own colours, without a policy, of one size, permuted as one.
+/// as a whole, as they are stored and in their own colours, without a policy, in one view of one size, permuted as one.
 const OLDER: &str = r#"
 [model]
 conv = "direct"
@@ -83,6 +85,8 @@ auto_augment = ""
 erasing_fill = "mean"
 erasing_count = 1
 interpolation = "bilinear"
+views = 1
+erase_first_view = true
 val_image_size = 0
 order = "global"
 window = 16

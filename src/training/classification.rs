@@ -89,28 +89,31 @@ impl Classification {
             return Vec::new();
         }
         let branches: usize = self.architecture.blocks.iter().sum();
-        let of_image = |(image, sample): (usize, &u32)| {
+        let of_image = |view: usize, image: usize| {
             let copy = shard.copies.get(image).copied().unwrap_or(0);
-            let key = SampleKey { seed: self.seed, epoch: shard.epoch, sample: *sample }.copy(copy);
+            let key = SampleKey { seed: self.seed, epoch: shard.epoch, sample: shard.ids[image] }.copy(copy);
+            let key = key.view(view as u32);
             (0..branches).map(move |branch| {
                 let kept = 1.0 - self.drop_path * branch as f64 / (branches - 1).max(1) as f64;
                 if key.fraction(Purpose::DropPath, branch as u32) < kept { (1.0 / kept) as f32 } else { 0.0 }
             })
         };
-        shard.ids.iter().enumerate().flat_map(of_image).collect()
+        let images = shard.ids.len();
+        (0..self.augment.views * images).flat_map(|at| of_image(at / images, at % images)).collect()
     }
 }
 
 #[derive(Debug, Clone)]
 pub struct Images<B: HostBackend> {
-    /// Normalised, `[batch, 3, height, width]`; one zero for a stage that does not look at them.
+    /// Normalised, `[images, 3, height, width]`, each sample as often as there are views; one zero for a stage that
+    /// does not look at them.
     pixels: Tensor<B, 4>,
     size: [usize; 2],
     /// Their classes, `[batch]`.
     labels: Tensor<B, 1, Int>,
     /// The classes of the images mixed into them, `[batch]`, and the weight of their own classes.
     mixed: Option<(Tensor<B, 1, Int>, f32)>,
-    /// The factors of the residual branches, `[batch, branches]`.
+    /// The factors of the residual branches, `[images, branches]`.
     branches: Option<Tensor<B, 2>>,
 }
 
@@ -161,10 +164,9 @@ impl<B: HostBackend> Task<B> for Classification {
         let pixels = if is_seen { tensor(B::input(&batch.images, device)) } else { Tensor::zeros([1; 4], device) };
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
         let mixed = mixed.map(|partners| (on_device::<B>(&partners.labels, device), partners.share));
-        let batch_size = batch.labels.len();
         let branches = (!batch.branches.is_empty()).then(|| {
-            let count = batch.branches.len() / batch_size;
-            upload(&batch.branches, device).reshape([batch_size, count])
+            let count: usize = self.architecture.blocks.iter().sum();
+            upload(&batch.branches, device).reshape([batch.branches.len() / count, count])
         });
         let labels = on_device::<B>(&batch.labels, device);
         Images { pixels, size: batch.images.size, labels, mixed, branches }
@@ -188,7 +190,12 @@ impl<B: HostBackend> Task<B> for Classification {
             Through::Logits(logits) => {
                 let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
                 let losses = model.losses_of(logits.clone(), Tensor::from_inner(labels.clone()), mixed);
-                Passed::Losses((losses, Logits { values: logits.inner(), labels }))
+                let (mut values, [batch]) = (logits.inner(), labels.dims());
+                if self.augment.views > 1 {
+                    // Hits are those of the first view.
+                    values = values.narrow(0, 0, batch);
+                }
+                Passed::Losses((losses, Logits { values, labels }))
             }
         }
     }

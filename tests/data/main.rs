@@ -33,6 +33,7 @@ mod shards;
 #[path = "../skipped.rs"]
 mod skipped;
 mod synthetic;
+mod views;
 
 use std::path::Path;
 

@@ -8,9 +8,6 @@ const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: &str = "a schedule has no noise; remove it";
 const OFF: &str = "use --drop-path P, stochastic depth";
 const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
-const ONE_SET: super::Means =
-    Nothing("there is one view of each image; --repeated-augmentation N shows more; remove it");
-
 const SIZES: super::Means = Nothing("training has one --image-size N; remove it");
 /// How another program computes the same, or what has an effect only with an option that is refused.
 const ANY: super::Means = Read(|_, _| Ok(Vec::new()));
@@ -67,11 +64,8 @@ pub(super) const FLAGS: &[Alias] = &[
     ),
     Alias::key("--recount", "data.erasing_count"),
     Alias::word("--aug-repeats", Read(|value, _| repeats(value))),
-    Alias::switch("--resplit", ONE_SET),
-    Alias::word(
-        "--aug-splits",
-        Choice(&[("0", &[])], "there is one view of each image; use --repeated-augmentation N"),
-    ),
+    Alias::switch("--resplit", Sets(&[("data.erase_first_view", "false")])),
+    Alias::word("--aug-splits", Read(|value, _| splits(value))),
     Alias::word("--epoch-repeats", Choice(&[("0", &[]), ("0.0", &[])], "use more --epochs")),
     Alias::word(
         "--mixup-switch-prob",
@@ -197,6 +191,14 @@ fn repeats(value: &str) -> super::Read {
     match value.trim_end_matches(".0").parse::<u32>() {
         Ok(views) => Ok(vec![("data.repeated_augmentation", views.max(1).to_string())]),
         Err(_) => Err(("a whole number", "use --repeated-augmentation N".into())),
+    }
+}
+
+/// Views of an image in a step; 0 means one.
+fn splits(value: &str) -> super::Read {
+    match value.parse::<u32>() {
+        Ok(views) if views != 1 => Ok(vec![("data.views", views.max(1).to_string())]),
+        _ => Err(("0, or at least 2", "one view is --aug-splits 0".into())),
     }
 }
 

@@ -28,7 +28,8 @@ impl<B: MixedBackend> ResNet<B> {
         (self.losses_of(logits.clone(), labels, mixed), logits)
     }
 
-    /// As [`ResNet::losses`], from the logits.
+    /// As [`ResNet::losses`], from the logits; there may be several views of the images, one after the other: the loss
+    /// of an image is then the mean over its views.
     pub fn losses_of(
         &self,
         logits: Tensor<B, 2>,
@@ -36,6 +37,12 @@ impl<B: MixedBackend> ResNet<B> {
         mixed: Option<MixedIn<B>>,
     ) -> Tensor<B, 1> {
         let Loss { kind, smoothing, threshold } = self.loss;
+        let ([rows, _], [images]) = (logits.dims(), labels.dims());
+        if rows > images {
+            let views = rows / images;
+            let losses = self.losses_of(logits, labels.repeat_dim(0, views), None);
+            return losses.reshape([views, images]).mean_dim(0).reshape([images]);
+        }
         let targets = |labels| smoothed(labels, logits.dims()[1], smoothing);
         let targets = match (kind, mixed) {
             (LossKind::CrossEntropy, mixed) => {

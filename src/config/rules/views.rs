@@ -1,0 +1,24 @@
+//! Rules for several views of an image in a step, and for what needs them.
+
+use super::Rules;
+
+impl Rules<'_> {
+    pub(super) fn views(&mut self) {
+        const KEY: &str = "data.views";
+        const MORE: &str = "use data.views=3, timm's --aug-splits 3";
+        let data = &self.merged.config.data;
+        let has_several = data.views > 1;
+        for (key, clashes, rule, remedy) in [
+            ("data.augment", !data.augment, "views need augmentation", "use data.augment=true or data.views=1"),
+            ("data.mixup", data.mixup > 0.0, "views cannot be combined with mixup", "remove --mixup"),
+            ("data.cutmix", data.cutmix > 0.0, "views cannot be combined with cutmix", "remove --cutmix"),
+        ] {
+            self.require(!(has_several && clashes), &[KEY, key], || rule.into(), remedy);
+        }
+        for (key, needs, rule) in
+            [("data.erase_first_view", !data.erase_first_view, "erase first view=false needs several views")]
+        {
+            self.require(has_several || !needs, &[key, KEY], || rule.into(), MORE);
+        }
+    }
+}
