@@ -3,7 +3,7 @@
 use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
-use kiln_engine::nn::{ForwardContext, flat_gradients, initialize};
+use kiln_engine::nn::{ForwardContext, cross_entropy, flat_gradients, initialize};
 use kiln_engine::optim::LossKind;
 use kiln_engine::parallel::HostBackend;
 use kiln_training::{Loss, ModelConfig, ResNet, Stem};
@@ -85,7 +85,43 @@ fn bce_of_timm<B: HostBackend>() {
     }
 }
 
+/// Losses and gradients of three views of each image are those of timm's `JsdCrossEntropy`.
+fn jsd_of_timm<B: HostBackend>() {
+    let Some(found) = ask("timm", "timm_losses.py", &[]) else { return };
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<f32> { serde_json::from_value(value.clone()).unwrap() };
+    let device = B::open(0).unwrap();
+    let labels: Vec<i32> = serde_json::from_value(found["own"].clone()).unwrap();
+    let labels = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels, [4]), &device);
+    let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
+    for case in found["views"].as_array().unwrap() {
+        let smoothing = case["smoothing"].as_f64().unwrap();
+        let losses_by = |kind| {
+            let model = ResNet::<Autodiff<B>>::new(&config, 5, Loss { kind, smoothing, threshold: 0.0 }, &device);
+            let logits = TensorData::new(numbers(&case["logits"]), [12, 5]);
+            let logits = Tensor::<Autodiff<B>, 2>::from_data(logits, &device).require_grad();
+            let losses = model.losses_of(logits.clone(), labels.clone(), None);
+            let gradient = logits.grad(&losses.clone().sum().backward()).unwrap();
+            [losses.into_data(), gradient.into_data()].map(|data| data.iter::<f32>().collect::<Vec<_>>())
+        };
+        for (ours, name) in losses_by(LossKind::Jsd).iter().zip(["losses", "gradient"]) {
+            let theirs = numbers(&case[name]);
+            let largest = theirs.iter().fold(1.0_f32, |most, value| most.max(value.abs()));
+            let close = ours.iter().zip(&theirs).all(|(ours, theirs)| (ours - theirs).abs() < 4e-6 * largest);
+            assert!(close && ours.len() == theirs.len(), "{name} of {case}: {ours:?}");
+        }
+        // Any other loss is the mean over the views.
+        let rows = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(numbers(&case["logits"]), [12, 5]), &device);
+        let each = cross_entropy(rows, labels.clone().repeat_dim(0, 3), smoothing).into_data();
+        let each: Vec<f32> = each.iter::<f32>().collect();
+        let [ours, _] = losses_by(LossKind::CrossEntropy);
+        let means = (0..4).map(|image| (each[image] + each[4 + image] + each[8 + image]) / 3.0);
+        assert!(ours.iter().zip(means).all(|(ours, mean)| (ours - mean).abs() <= 2e-6 * mean.max(1.0)), "{ours:?}");
+    }
+}
+
 on_every_backend! {
+    the_loss_of_several_views_is_that_of_timm => || jsd_of_timm::<TestBackend>();
     the_binary_cross_entropy_is_that_of_timm => || bce_of_timm::<TestBackend>();
     the_loss_of_two_labels_is_that_of_their_mixture => || loss_of_two_labels::<TestBackend>();
 }

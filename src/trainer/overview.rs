@@ -240,9 +240,11 @@ fn optimizer(optim: &OptimConfig) -> String {
         OptimizerKind::Lamb => format!("LAMB, betas {} and {}", optim.beta1, optim.beta2),
         OptimizerKind::Lars => format!("LARS, momentum {}, trust {}", optim.momentum, optim.trust_coefficient),
     };
-    if optim.loss == LossKind::Bce {
-        words.push_str(", binary cross-entropy");
-    }
+    words.push_str(match optim.loss {
+        LossKind::CrossEntropy => "",
+        LossKind::Bce => ", binary cross-entropy",
+        LossKind::Jsd => ", cross-entropy and Jensen-Shannon divergence of the views",
+    });
     let options = [
         ("weight decay", optim.weight_decay),
         ("label smoothing", optim.label_smoothing),

@@ -248,7 +248,7 @@ pub(super) const REFUSED: &[(&str, &str, &str)] = &[
     (TIMM, "--clip-grad 1 --clip-mode agc", "--clip-grad-norm"),
     (TIMM, "--sched plateau", "--schedule"),
     (TIMM, "--drop-block 0.1", "--drop-path P"),
-    (TIMM, "--jsd-loss", "--label-smoothing X"),
+    (TIMM, "--jsd-loss", "--aug-splits 3"),
     (TIMM, "--patience-epochs 5", "--early-stopping EPOCHS"),
     (TIMM, "--layer-decay 0.7", "--backbone-lr-scale X"),
     (TIMM, "--log-wandb", "--tensorboard"),

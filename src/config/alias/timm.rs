@@ -7,7 +7,7 @@ use super::{Alias, LOGS, Line};
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: &str = "a schedule has no noise; remove it";
 const OFF: &str = "use --drop-path P, stochastic depth";
-const ONE_VIEW: super::Means = Nothing("there is one view of each image; use --label-smoothing X");
+const JSD: super::Means = Sets(&[("optim.loss", "jsd")]);
 const SIZES: super::Means = Nothing("training has one --image-size N; remove it");
 /// How another program computes the same, or what has an effect only with an option that is refused.
 const ANY: super::Means = Read(|_, _| Ok(Vec::new()));
@@ -156,8 +156,8 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::key("--bce-target-thresh", "optim.bce_threshold"),
     Alias::switch("--bce-sum", Nothing("optim.loss=bce is the mean over classes; multiply --lr by their number")),
     Alias::word("--bce-pos-weight", Nothing("optim.loss=bce weighs all classes alike; remove it")),
-    Alias::switch("--jsd-loss", ONE_VIEW),
-    Alias::switch("--jsd", ONE_VIEW),
+    Alias::switch("--jsd-loss", JSD),
+    Alias::switch("--jsd", JSD),
     Alias::switch("--model-ema-warmup", Nothing("use optim.ema_after_warmup=true")),
     // The run.
     Alias::word("--eval-metric", Choice(&[("top1", &[])], "the best checkpoint is the one with the best accuracy")),

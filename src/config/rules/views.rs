@@ -1,12 +1,14 @@
 //! Rules for several views of an image in a step, and for what needs them.
 
+use kiln_engine::optim::LossKind;
+
 use super::Rules;
 
 impl Rules<'_> {
     pub(super) fn views(&mut self) {
         const KEY: &str = "data.views";
         const MORE: &str = "use data.views=3, timm's --aug-splits 3";
-        let data = &self.merged.config.data;
+        let (data, loss) = (&self.merged.config.data, self.merged.config.optim.loss);
         let has_several = data.views > 1;
         for (key, clashes, rule, remedy) in [
             ("data.augment", !data.augment, "views need augmentation", "use data.augment=true or data.views=1"),
@@ -15,9 +17,10 @@ impl Rules<'_> {
         ] {
             self.require(!(has_several && clashes), &[KEY, key], || rule.into(), remedy);
         }
-        for (key, needs, rule) in
-            [("data.erase_first_view", !data.erase_first_view, "erase first view=false needs several views")]
-        {
+        for (key, needs, rule) in [
+            ("data.erase_first_view", !data.erase_first_view, "erase first view=false needs several views"),
+            ("optim.loss", loss == LossKind::Jsd, "loss 'jsd' compares several views"),
+        ] {
             self.require(has_several || !needs, &[key, KEY], || rule.into(), MORE);
         }
     }

@@ -1,4 +1,5 @@
-//! Softmax cross-entropy with label smoothing, binary cross-entropy, and the ranks of the target classes.
+//! Softmax cross-entropy with label smoothing, binary cross-entropy, the consistency of several views of an image, and
+//! the ranks of the target classes.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
@@ -38,6 +39,20 @@ pub fn binary_cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B,
     let losses = softplus - logits * targets;
     // Another dimension than the last, as above.
     losses.unsqueeze_dim::<3>(2).sum_dim(1).reshape([batch]) / classes as f64
+}
+
+/// The loss of every image, `[images]`, from the `logits` `[views * images, classes]` of its views, one view after the
+/// other: the cross-entropy of the first, and 12 times the Jensen-Shannon divergence of all (Hendrycks et al., 2020),
+/// as timm's `JsdCrossEntropy`.
+pub fn jsd_cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>, smoothing: f64) -> Tensor<B, 1> {
+    let ([rows, classes], [images]) = (logits.dims(), targets.dims());
+    let of_first = cross_entropy(logits.clone().narrow(0, 0, images), targets, smoothing);
+    // Another dimension than the last, as above.
+    let log_probability = log_softmax(logits.reshape([rows / images, images, classes, 1]), 2);
+    let probability = log_probability.clone().exp();
+    let log_mixture = probability.clone().mean_dim(0).clamp(1e-7, 1.0).log();
+    let divergence = (probability * (log_probability - log_mixture)).sum_dim(2).mean_dim(0);
+    of_first + divergence.reshape([images]) * 12.0
 }
 
 /// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the

@@ -19,7 +19,7 @@ pub use freeze::{HEAD, freeze, is_frozen};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear};
 pub use loss::ordinals;
-pub use loss::{binary_cross_entropy, cross_entropy, ranks_of_targets, smoothed};
+pub use loss::{binary_cross_entropy, cross_entropy, jsd_cross_entropy, ranks_of_targets, smoothed};
 pub use named::{
     Weights, float_tensors, load_state, parameter_names, part_of_state, state_dict, trained_parameters, with_named_ids,
 };

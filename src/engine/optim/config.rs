@@ -26,6 +26,9 @@ pub enum LossKind {
     CrossEntropy,
     /// The mean over classes of the binary cross-entropy (Wightman, Touvron and Jegou, 2021).
     Bce,
+    /// The cross-entropy of the first of several views of an image, and how far the others differ from it (Hendrycks et
+    /// al., 2020).
+    Jsd,
 }
 
 /// The `[optim]` section.

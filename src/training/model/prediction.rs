@@ -2,7 +2,9 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use kiln_engine::nn::{ForwardContext, binary_cross_entropy, cross_entropy, ordinals, ranks_of_targets, smoothed};
+use kiln_engine::nn::{
+    ForwardContext, binary_cross_entropy, cross_entropy, jsd_cross_entropy, ordinals, ranks_of_targets, smoothed,
+};
 use kiln_engine::optim::LossKind;
 use kiln_engine::parallel::Counts;
 use kiln_ops::MixedBackend;
@@ -29,7 +31,7 @@ impl<B: MixedBackend> ResNet<B> {
     }
 
     /// As [`ResNet::losses`], from the logits; there may be several views of the images, one after the other: the loss
-    /// of an image is then the mean over its views.
+    /// of an image is then the mean over its views, or that of [`jsd_cross_entropy`].
     pub fn losses_of(
         &self,
         logits: Tensor<B, 2>,
@@ -38,7 +40,7 @@ impl<B: MixedBackend> ResNet<B> {
     ) -> Tensor<B, 1> {
         let Loss { kind, smoothing, threshold } = self.loss;
         let ([rows, _], [images]) = (logits.dims(), labels.dims());
-        if rows > images {
+        if rows > images && kind != LossKind::Jsd {
             let views = rows / images;
             let losses = self.losses_of(logits, labels.repeat_dim(0, views), None);
             return losses.reshape([views, images]).mean_dim(0).reshape([images]);
@@ -56,6 +58,7 @@ impl<B: MixedBackend> ResNet<B> {
             }
             (LossKind::Bce, Some((others, share))) => targets(labels) * share + targets(others) * (1.0 - share),
             (LossKind::Bce, None) => targets(labels),
+            (LossKind::Jsd, _) => return jsd_cross_entropy(logits, labels, smoothing),
         };
         let targets = if threshold > 0.0 { targets.greater_elem(threshold).float() } else { targets };
         binary_cross_entropy(logits, targets)
