@@ -54,3 +54,5 @@ mod state;
 mod stress;
 mod toy;
 mod validation;
+#[cfg(feature = "flex")]
+mod views;

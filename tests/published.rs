@@ -29,6 +29,11 @@ fn a_step_of_each_recipe_is_trained() {
              --drop-path 0.1 --aug-repeats 2 --bce-loss --bce-target-thresh 0.2",
             ["Nesterov", "binary cross-entropy"],
         ),
+        (
+            "--as timm imagenet --model resnet50 --sched cosine --epochs 200 --lr 0.05 --amp --remode pixel --reprob \
+             0.6 --aug-splits 3 --aa rand-m9-mstd0.5-inc1 --resplit --split-bn --jsd --dist-bn reduce",
+            ["in 3 views each", "Jensen-Shannon divergence"],
+        ),
     ] {
         let place = Workplace::new();
         let line: Vec<_> = recipe.split_whitespace().chain(TINY.split_whitespace()).collect();

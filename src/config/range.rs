@@ -97,6 +97,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("model.width", Range::Within(1.0, 4096.0)),
     ("model.groups", Range::Within(1.0, 1024.0)),
     ("model.width_per_group", Range::Within(1.0, 1024.0)),
+    ("model.bn_parts", Range::Within(1.0, 100.0)),
     ("model.drop_path", Range::Fraction),
     ("model.num_classes", Range::Within(0.0, MILLION)),
     // Each replica is a thread of this process.

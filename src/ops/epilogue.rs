@@ -16,7 +16,7 @@ pub enum Epilogue<T> {
 }
 
 impl<T> Epilogue<T> {
-    pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> Epilogue<U> {
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Epilogue<U> {
         match self {
             Self::Identity => Epilogue::Identity,
             Self::Relu => Epilogue::Relu,

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use kiln_data::Progress;
 use kiln_engine::checkpoint::{self, Resume};
+use kiln_engine::nn::AUXILIARY;
+use kiln_engine::state::StateDict;
 use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
 use kiln_training::{Backend, Network, ParameterCount};
@@ -12,7 +14,7 @@ use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
 use super::prepare::{Prepared, blank_network};
 use crate::config::Config;
-use crate::weights::{self, Stated, torchvision};
+use crate::weights::{self, Report, Stated, torchvision};
 
 /// The name for torchvision's weights.
 pub(super) const TORCHVISION: &str = "torchvision";
@@ -42,12 +44,26 @@ pub(super) fn initial_model(
     let mut state = model.state();
     let origin = format!("'{}'", shown(&found.file));
     let mut report = weights::transplant(&mut state, found.tensors, &origin)?;
+    with_auxiliary(&mut state, &mut report);
     report.unexpected.extend(found.left_out);
     let named = Stated::from_metadata(&found.metadata).0.classes;
     let renamed = if report.dropped_head.is_none() { renamed(&named, prepared.splits.train.classes()) } else { None };
     let from = format!("from {}", shown(&found.file));
     let notes = std::iter::once(from).chain(report.notes()).chain(renamed).collect();
     Ok((model.load(&state, &origin)?, ModelSummary { parameters, notes }))
+}
+
+/// The auxiliary batch-norms begin as those that weights have.
+fn with_auxiliary(state: &mut StateDict, report: &mut Report) {
+    report.missing.retain(|name| !name.contains(AUXILIARY));
+    let names: Vec<_> = state.keys().filter(|name| name.contains(AUXILIARY)).cloned().collect();
+    for name in names {
+        let main = name.split_once(AUXILIARY).and_then(|(norm, rest)| {
+            let (_, kind) = rest.split_once('.')?;
+            state.get(&format!("{norm}.{kind}")).cloned()
+        });
+        state.extend(main.map(|main| (name, main)));
+    }
 }
 
 /// A note if the head was kept although its class names differ from the images'; empty names are not compared.

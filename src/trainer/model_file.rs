@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_data::{Exif, Normalization};
 use kiln_engine::checkpoint::{self, Store, Which, run_dir};
+use kiln_engine::nn::AUXILIARY;
 use kiln_engine::saved::tensors_and_metadata;
 use kiln_engine::state::{Metadata, StateDict};
 use kiln_objects::is_url;
@@ -139,6 +140,13 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
 
 /// As [`weights()`], which may hold any numbers.
 pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
+    let mut weights = all_tensors(path, averaged)?;
+    weights.tensors.retain(|name, _| !name.contains(AUXILIARY));
+    Ok(weights)
+}
+
+/// With those that only training needs.
+fn all_tensors(path: &Path, averaged: bool) -> Result<Weights> {
     if is_url(path) && Format::of(path).is_some() {
         let url = shown(path);
         return Err(Error::usage(format!(

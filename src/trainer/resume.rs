@@ -74,6 +74,7 @@ depth = 18
 groups = 1
 width_per_group = 64
 drop_path = 0.0
+bn_parts = 1
 [parallel]
 bn_statistics = "first"
 [data]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kiln_engine::checkpoint::{Content, Copies, Snapshot, check_writable, create_atomic, write_atomic};
+use kiln_engine::nn::AUXILIARY;
 use kiln_engine::parallel::TrainingState;
 use kiln_engine::saved::{Identity, snapshot};
 use kiln_system::{Error, Result};
@@ -61,7 +62,16 @@ impl Snapshots {
     pub(super) fn copy(&self, snapshot: &Snapshot, to: &Path) -> Result<()> {
         let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name).map(|(_, content)| content);
         let best = file("average.safetensors").or_else(|| file("model.safetensors"));
-        match (Format::of(to), best.expect("every snapshot holds a model")) {
+        let best = best.expect("every snapshot holds a model");
+        let plain = match best {
+            Content::Tensors(tensors, metadata) if self.config.model.bn_parts > 1 => {
+                let mut tensors = tensors.clone();
+                tensors.retain(|name, _| !name.contains(AUXILIARY));
+                Some(Content::Tensors(tensors, metadata.clone()))
+            }
+            _ => None,
+        };
+        match (Format::of(to), plain.as_ref().unwrap_or(best)) {
             (Some(format), Content::Tensors(tensors, _)) if format != Format::Safetensors => {
                 write_atomic(to, &format.encode(tensors, &self.description, "the best checkpoint")?)
             }

@@ -2,7 +2,8 @@
 
 use kiln::config::alias::origins::ORIGINS;
 use kiln::config::resolve;
-use kiln_engine::optim::{LrScaling, Schedule};
+use kiln_engine::optim::{LossKind, LrScaling, Schedule};
+use kiln_engine::parallel::BnStatistics;
 use kiln_system::Error;
 
 use super::{Cli, Command, Config, complaint, complaints, config, request, resolved};
@@ -142,6 +143,12 @@ const PUBLISHED: &[There] = &[
         0.6,
     ),
     there(
+        "--as timm --world-size 2 /imagenet --model resnet50 -b 64 --sched cosine --epochs 200 --lr 0.05 --amp --remode \
+         pixel --reprob 0.6 --aug-splits 3 --aa rand-m9-mstd0.5-inc1 --resplit --split-bn --jsd --dist-bn reduce",
+        [200, 2, 64, 50],
+        0.05,
+    ),
+    there(
         "--as timm --world-size 2 /imagenet/ --model resnet50 --sched cosine --epochs 150 --warmup-epochs 5 --lr 0.4 \
          --reprob 0.5 --remode pixel --batch-size 256 --amp -j 4",
         [150, 2, 256, 50],
@@ -172,6 +179,31 @@ fn a_published_line_means_what_it_means_to_its_script() {
     }
     for origin in ORIGINS {
         assert!(PUBLISHED.iter().any(|there| words(there.line)[1] == origin.name), "{} is not tested", origin.name);
+    }
+}
+
+#[test]
+fn views_and_the_statistics_of_validation_are_those_of_timm() {
+    let split = "--as timm x --world-size 2 --aug-splits 3 --resplit --split-bn --jsd --dist-bn";
+    let Config { data, model, optim, parallel, .. } = config(&words(&format!("{split} reduce")));
+    assert_eq!((data.views, data.erase_first_view, model.bn_parts), (3, false, 3));
+    assert_eq!((optim.loss, parallel.bn_statistics), (LossKind::Jsd, BnStatistics::Mean));
+    let kept = |line: &str| config(&words(line)).parallel.bn_statistics;
+    assert_eq!(kept(&format!("{split} broadcast")), BnStatistics::First);
+    assert_eq!((kept("--as timm x"), kept("--as torchvision")), (BnStatistics::Mean, BnStatistics::First));
+    let data = config(&words("--as timm x --aug-splits 0")).data;
+    assert_eq!((data.views, data.erase_first_view), (1, true));
+    for (line, rule) in [
+        ("--aug-splits 1", "--aug-splits must be 0, or at least 2, got '1'; one view is --aug-splits 0"),
+        ("--jsd", "loss 'jsd' compares several views"),
+        ("--resplit", "erase first view=false needs several views"),
+        ("--split-bn", "bn parts must be 1, or the number of views '1', got '2'"),
+        ("--aug-splits 3 --mixup 0.2", "views cannot be combined with mixup"),
+        ("--aug-splits 3 --cutmix 1", "views cannot be combined with cutmix"),
+        ("--aug-splits 3 --no-aug", "views need augmentation"),
+    ] {
+        let found = complaint(&words(&format!("--as timm x {line}")));
+        assert!(found.contains(rule), "{line}: {found}");
     }
 }
 

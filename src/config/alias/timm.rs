@@ -109,7 +109,10 @@ pub(super) const FLAGS: &[Alias] = &[
             "use parallel.bn_statistics=mean or first",
         ),
     ),
-    Alias::switch("--split-bn", Nothing("batch-norm has one set of statistics; remove it")),
+    Alias::switch(
+        "--split-bn",
+        Read(|_, line| Ok(vec![("model.bn_parts", line.value("--aug-splits").unwrap_or("2").into())])),
+    ),
     Alias::word("--model-kwargs", Nothing("use --width N and --groups N")),
     Alias::word("--head-init-scale", Nothing("the classifier starts as PyTorch's; remove it")),
     Alias::word("--head-init-bias", Nothing("the classifier starts as PyTorch's; remove it")),

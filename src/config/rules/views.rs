@@ -9,6 +9,7 @@ impl Rules<'_> {
         const KEY: &str = "data.views";
         const MORE: &str = "use data.views=3, timm's --aug-splits 3";
         let (data, loss) = (&self.merged.config.data, self.merged.config.optim.loss);
+        let parts = self.merged.config.model.bn_parts;
         let has_several = data.views > 1;
         for (key, clashes, rule, remedy) in [
             ("data.augment", !data.augment, "views need augmentation", "use data.augment=true or data.views=1"),
@@ -23,5 +24,8 @@ impl Rules<'_> {
         ] {
             self.require(has_several || !needs, &[key, KEY], || rule.into(), MORE);
         }
+        let broken = || format!("bn parts must be 1, or the number of views '{}', got '{parts}'", data.views);
+        let remedy = format!("use data.views={parts}, timm's --aug-splits {parts}, or model.bn_parts=1");
+        self.require(parts == 1 || parts == data.views, &["model.bn_parts", KEY], broken, &remedy);
     }
 }

@@ -10,6 +10,7 @@ use kiln_ops::{
 };
 
 use super::context::{BatchStatistics, ForwardContext};
+use super::parts::Parts;
 
 /// Added to the variance, as in torchvision.
 const EPSILON: f64 = 1e-5;
@@ -84,7 +85,20 @@ pub struct BatchNorm<B: Backend> {
     running_mean: Param<Tensor<B, 1>>,
     running_var: Param<Tensor<B, 1>>,
     num_batches_tracked: Param<Tensor<B, 1, Int>>,
+    /// For the later parts of a batch; see [`BatchNorm::with_parts`].
+    aux_bn: Vec<AuxiliaryNorm<B>>,
 }
+
+/// Scale and shift of a part of the batch in training. Its statistics are those of the part, and nobody needs their
+/// average.
+#[derive(Module, Debug)]
+pub struct AuxiliaryNorm<B: Backend> {
+    weight: Param<Tensor<B, 1>>,
+    bias: Param<Tensor<B, 1>>,
+}
+
+/// What is in the names of auxiliary batch-norms, which only training needs.
+pub const AUXILIARY: &str = ".aux_bn.";
 
 impl<B: Backend> BatchNorm<B> {
     /// Scale one (zero with `zero_scale`), shift zero, running mean zero and variance one.
@@ -96,13 +110,24 @@ impl<B: Backend> BatchNorm<B> {
             running_mean: constant(0.0).set_require_grad(false),
             running_var: constant(1.0).set_require_grad(false),
             num_batches_tracked: Param::initialized(Default::default(), Tensor::zeros([1], device)),
+            aux_bn: Vec::new(),
         }
     }
 
-    /// Whether scale and shift are both frozen; false on a backend without autodiff.
+    /// The layer for training batches of so many equal parts, each with its own statistics, scale and shift (Xie et
+    /// al., 2020). Those of the first part are the layer's own, the only ones that an evaluation uses.
+    pub fn with_parts(mut self, parts: usize) -> Self {
+        let copy = |param: &Param<Tensor<B, 1>>| Param::from_tensor(param.val().detach());
+        let other = |_| AuxiliaryNorm { weight: copy(&self.weight), bias: copy(&self.bias) };
+        self.aux_bn = (1..parts).map(other).collect();
+        self
+    }
+
+    /// Whether scale and shift are frozen in all parts; false on a backend without autodiff.
     pub(super) fn is_frozen(&self) -> bool {
         let tracks = B::ad_enabled(&self.weight.val().device());
-        tracks && !self.weight.is_require_grad() && !self.bias.is_require_grad()
+        let all = self.aux_bn.iter().flat_map(|it| [&it.weight, &it.bias]).chain([&self.weight, &self.bias]);
+        tracks && all.into_iter().all(|param| !param.is_require_grad())
     }
 
     /// Number of channels.
@@ -137,12 +162,26 @@ impl<B: TrainBackend> BatchNorm<B> {
         if !context.is_training() || self.is_frozen() {
             return normalize(x, self.inference_factors::<P>(), epilogue);
         }
-        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
-        let done = batch_norm(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
-        let [mean, variance] = [done.mean, done.variance].map(P::to_home);
+        let parts = Parts {
+            count: self.aux_bn.len() + 1,
+            size: x.dims(),
+            innermost: <P::Compute as ConvOps>::CHANNELS_INNERMOST,
+        };
+        let joined = |own: &Param<Tensor<B, 1>>, of: fn(&AuxiliaryNorm<B>) -> &Param<Tensor<B, 1>>| {
+            let all = std::iter::once(own).chain(self.aux_bn.iter().map(of));
+            let mut all: Vec<_> = all.map(|param| P::to_compute_f32(param.val())).collect();
+            if all.len() == 1 { all.swap_remove(0) } else { Tensor::cat(all, 0) }
+        };
+        let parameters = [joined(&self.weight, |it| &it.weight), joined(&self.bias, |it| &it.bias)];
+        let sync = context.synchronized_layer();
+        let done = batch_norm(parts.beside(x), parameters, EPSILON, sync.as_ref(), epilogue.map(|it| parts.beside(it)));
+        let of_first = |values: Tensor<P::Compute, 1>| {
+            P::to_home(if parts.count > 1 { values.narrow(0, 0, self.channels()) } else { values })
+        };
+        let [mean, variance] = [done.mean, done.variance].map(of_first);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });
-        done.output
+        parts.apart(done.output)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Parts of networks: layers with synchronisation and mixed precision, initial weights, losses, tensor names. Knows no
 //! architecture, replica or file.
 //!
-//! `layers.rs` holds the layers, `context.rs` the settings of a forward pass, `running.rs` averages over passes,
-//! `named.rs` the names of stored weights, `flat.rs` the engine's view of a model, `freeze.rs` the freezing of weights.
+//! `layers.rs` holds the layers, `parts.rs` batches in parts with statistics of their own, `context.rs` the settings of
+//! a forward pass, `running.rs` averages over passes, `named.rs` the names of stored weights, `flat.rs` the engine's
+//! view of a model, `freeze.rs` the freezing of weights.
 
 mod context;
 mod flat;
@@ -11,13 +12,14 @@ mod init;
 mod layers;
 mod loss;
 mod named;
+mod parts;
 mod running;
 
 pub use context::{BatchStatistics, ForwardContext};
 pub use flat::{Kernel, TensorSet, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat};
 pub use freeze::{HEAD, freeze, is_frozen};
 pub use init::initialize;
-pub use layers::{BatchNorm, Conv2d, linear};
+pub use layers::{AUXILIARY, BatchNorm, Conv2d, linear};
 pub use loss::ordinals;
 pub use loss::{binary_cross_entropy, cross_entropy, jsd_cross_entropy, ranks_of_targets, smoothed};
 pub use named::{

@@ -63,6 +63,8 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
         config.run.output_dir = file.run.as_ref().map(|run| run.join(DIRECTORY)).unwrap_or_default();
     }
     config.model.freeze = "none".into();
+    // Only training has the others.
+    config.model.bn_parts = 1;
     let normalization = file.stated.normalization().filter(|_| unnamed("data.normalization"));
     prepare_as_stated(&mut config, &file, unnamed);
     measure(&config, file, normalization)

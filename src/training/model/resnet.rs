@@ -39,8 +39,9 @@ impl<B: Backend> Block<B> {
         let inner = bottleneck.map_or(outputs, |it| it.inner(outputs / Bottleneck::EXPANSION));
         let spatial =
             |channels: [usize; 2], stride: usize| Conv2d::new(channels, 3, stride, device).with_algorithm(config.conv);
-        let norm =
-            |channels: usize, is_last: bool| BatchNorm::new(channels, is_last && config.zero_init_last_bn, device);
+        let norm = |channels: usize, is_last: bool| {
+            BatchNorm::new(channels, is_last && config.zero_init_last_bn, device).with_parts(config.bn_parts)
+        };
         let (conv1, conv2) = match bottleneck {
             None => (spatial([inputs, inner], stride), spatial([inner, inner], 1)),
             // torchvision's variant 1.5: the stride is the 3x3 convolution's.
@@ -56,8 +57,7 @@ impl<B: Backend> Block<B> {
             bn2: norm(inner, bottleneck.is_none()),
             conv3: bottleneck.map(|_| Conv2d::new([inner, outputs], 1, 1, device)),
             bn3: bottleneck.map(|_| norm(outputs, true)),
-            downsample: projected
-                .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
+            downsample: projected.then(|| (Conv2d::new([inputs, outputs], 1, stride, device), norm(outputs, false))),
         }
     }
 }
@@ -140,7 +140,7 @@ impl<B: Backend> ResNet<B> {
         };
         Self {
             conv1,
-            bn1: BatchNorm::new(width, false, device),
+            bn1: BatchNorm::new(width, false, device).with_parts(config.bn_parts),
             is_pooled,
             layer1: stage(0),
             layer2: stage(1),
