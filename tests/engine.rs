@@ -43,6 +43,7 @@ mod precision;
 mod presets;
 mod probe;
 mod python;
+mod recomputation;
 mod reference;
 mod sampler;
 mod saving;

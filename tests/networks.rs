@@ -73,8 +73,8 @@ fn activations_of_bottlenecks_are_counted_by_map() {
     let elements = activation_elements(&config, [8, 8]);
     assert_eq!(elements.len(), 18);
     // Channels within a block: 32 in the first stage, 64 in the second; outputs of 64 and 128 channels.
-    assert_eq!(elements[1], (2 * 32 + 2 * 32 + 3 * 64) * 64);
-    assert_eq!(elements[2], (2 * 32 + 2 * 32 + 2 * 64) * 64);
-    assert_eq!(elements[4], 2 * 64 * 64 + (2 * 64 + 3 * 128) * 16);
+    assert_eq!(elements[1], [(2 * 32 + 2 * 32 + 3 * 64) * 64, 64 * 64]);
+    assert_eq!(elements[2], [(2 * 32 + 2 * 32 + 2 * 64) * 64, 64 * 64]);
+    assert_eq!(elements[4], [2 * 64 * 64 + (2 * 64 + 3 * 128) * 16, 128 * 16]);
     assert_eq!(Bottleneck { groups: 32, width_per_group: 4 }.inner(32), 64);
 }

@@ -34,7 +34,7 @@ fn drawn(seed: u64, units: usize, devices: usize) -> Measured {
         (0..devices * units).map(times).collect::<Vec<_>>().chunks(units).map(<[_]>::to_vec).collect();
     let mut numbers = Numbers(seed + 1);
     let mut next = || 0.1 + numbers.next();
-    let unit = |_| Unit { state: next(), gradients: next(), kept: next(), passed: next() };
+    let unit = |_| Unit { state: next(), gradients: next(), kept: next(), passed: next(), ..Unit::default() };
     Measured {
         units: (0..units).map(unit).collect(),
         devices,
@@ -50,7 +50,7 @@ fn drawn(seed: u64, units: usize, devices: usize) -> Measured {
 fn even(units: usize, seconds: &[f64], passed: f64) -> Measured {
     let times = |seconds: &f64| vec![Times { forward: *seconds, backward: *seconds, update: 0.0 }; units];
     Measured {
-        units: vec![Unit { state: 1.0, gradients: 1.0, kept: 1.0, passed }; units],
+        units: vec![Unit { state: 1.0, gradients: 1.0, kept: 1.0, passed, ..Unit::default() }; units],
         devices: seconds.len(),
         times: BTreeMap::from([(seconds.len(), seconds.iter().map(times).collect())]),
         in_processes: false,

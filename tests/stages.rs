@@ -7,13 +7,18 @@ use kiln_training::{ModelConfig, Stem};
 #[cfg(feature = "gloo")]
 use crate::command::succeeded;
 use crate::command::{Workplace, errors};
-use crate::reference::run::Recorded;
+use crate::reference::run::{Experiment, Recorded};
 use crate::small::{distance, narrow, plan_of, setup, train_with};
 
 /// Two steps of three micro-batches, the last one uneven.
 const IMAGES: usize = 43;
 
-fn recorded<B: HostBackend>(model: &ModelConfig, [replicas, stages, devices]: [usize; 3]) -> Recorded {
+fn recorded<B: HostBackend>(model: &ModelConfig, placement: [usize; 3]) -> Recorded {
+    train_with::<B>(model, experiment(placement))
+}
+
+/// Of replicas, stages and devices.
+pub fn experiment([replicas, stages, devices]: [usize; 3]) -> Experiment {
     let mut setup = setup(replicas, 8 / replicas, 0.05);
     setup.accumulation_steps = 3;
     setup.optim.ema_decay = 0.9;
@@ -22,11 +27,11 @@ fn recorded<B: HostBackend>(model: &ModelConfig, [replicas, stages, devices]: [u
     // LibTorch adds up in another order on another number of threads.
     experiment.plan.threads = 1;
     experiment.plan.world = World::staged([replicas, stages], 0, vec![devices], (0..devices).collect());
-    train_with::<B>(model, experiment)
+    experiment
 }
 
 /// Everything that the steps change: weights, running statistics, momentum, average.
-fn outcome(mut recorded: Recorded) -> StateDict {
+pub fn outcome(mut recorded: Recorded) -> StateDict {
     let state = recorded.states.pop().unwrap();
     let average = state.average.expect("averaging is on");
     let kinds = [("model", state.weights), ("optimizer", state.optimizer), ("average", average)];
@@ -37,7 +42,7 @@ fn outcome(mut recorded: Recorded) -> StateDict {
 }
 
 /// Losses, norms and validation too.
-fn reports(recorded: &Recorded) -> Vec<f64> {
+pub fn reports(recorded: &Recorded) -> Vec<f64> {
     let steps = recorded.steps.iter().flat_map(|step| [step.counts.loss, step.gradient_norm]);
     steps.chain(recorded.epochs.iter().map(|epoch| epoch.validation.loss)).collect()
 }

@@ -142,6 +142,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::off("no-sync-bn", "parallel.sync_bn"),
             Flag::choice("reduce-precision", "parallel.reduce_precision"),
             Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
+            Flag::on("grad-checkpointing", "parallel.grad_checkpointing").or(&["gradient-checkpointing"]),
             Flag::value("check-every", "parallel.check_every", "STEPS"),
             Flag::on("roll-back", "parallel.roll_back"),
             Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),

@@ -180,6 +180,9 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
     if views > 1 {
         write!(words, ", in {views} views each").expect("writing to a string cannot fail");
     }
+    if prepared.plan.grad_checkpointing {
+        words.push_str(", activations computed again");
+    }
     words
 }
 

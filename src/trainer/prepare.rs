@@ -160,6 +160,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         save_every_epochs,
         split_points: config.parallel.split_points.clone(),
         shard_optimizer: config.parallel.shard_optimizer,
+        grad_checkpointing: config.parallel.grad_checkpointing,
         check_every: config.parallel.check_every,
         roll_back: config.parallel.roll_back,
         threads,

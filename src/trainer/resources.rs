@@ -112,7 +112,8 @@ pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
 }
 
 /// Weights, gradients and optimizer state of a replica, the activations that its backward pass needs, and what its
-/// largest unit computes before any of that is freed.
+/// largest unit computes before any of that is freed. Of units that are computed again that is what they begin with, in
+/// f32, and all of the largest one.
 pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
     let numbers = weights(&config.optim, parameters) + (1 + slots(&config.optim)) * parameters.trained;
     let plan = &prepared.plan;
@@ -123,17 +124,26 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
     let is_frozen = |layers: &[String]| layers.iter().all(|layer| is_frozen(&config.model.freeze, layer));
     let units = config.model.architecture().units();
     let frozen = units.iter().take_while(|(layers, _)| is_frozen(layers)).count();
-    let of_image = elements.iter().skip(frozen).sum::<usize>() + elements.iter().max().unwrap_or(&0);
-    (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * images as f64 * of_image as f64
+    let (largest, precision) = (elements.iter().map(|[kept, _]| *kept).max().unwrap_or(0), config.run.precision.bytes());
+    let kept: usize = if config.parallel.grad_checkpointing {
+        let begins = elements.iter().skip(frozen.saturating_sub(1)).map(|[_, passed]| *passed);
+        FLOAT * begins.sum::<usize>() + precision * largest
+    } else {
+        precision * elements.iter().skip(frozen).map(|[kept, _]| *kept).sum::<usize>()
+    };
+    (FLOAT * numbers) as f64 + images as f64 * (kept + precision * largest) as f64
 }
 
 /// The memory of each unit of `network`. Each unit except the last passes on `passed` bytes.
 pub(super) fn units(config: &Config, prepared: &Prepared, network: &dyn Network, passed: &[usize]) -> Vec<Unit> {
     let elements = activation_elements(&config.model, prepared.task.train.size());
     let of_batch = (config.run.precision.bytes() * config.data.views * prepared.plan.batch_size) as f64;
-    let kept = elements.into_iter().map(|elements| Unit { kept: of_batch * elements as f64, ..Unit::default() });
+    let kept = elements.into_iter().map(|[kept, _]| Unit { kept: of_batch * kept as f64, ..Unit::default() });
     let mut units: Vec<Unit> = kept.collect();
     units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);
+    if config.parallel.grad_checkpointing {
+        units.iter_mut().for_each(|unit| (unit.again, unit.kept) = (unit.kept, unit.passed));
+    }
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
     let of_model = prepared.task.units();
     for tensor in network.tensors() {

@@ -180,6 +180,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--num-classes 10 --checkpoint-hist 5", "model.num_classes=10 --keep-best 5"),
     (TIMM, "--bce-loss --bce-target-thresh 0.2", "optim.loss=bce optim.bce_threshold=0.2"),
     (TIMM, "--drop-path 0.05", "model.drop_path=0.05"),
+    (TIMM, "--grad-checkpointing", "parallel.grad_checkpointing=true"),
     (
         TIMM,
         "--aa rand-m9-mstd0.5-inc1 --aug-repeats 3",
@@ -204,6 +205,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--output out --log-interval 50", "--output-dir out --log-every 50"),
     (HUGGING_FACE, "--num_train_epochs 3 --per_device_train_batch_size 8", "--epochs 3 --batch-size 8"),
     (HUGGING_FACE, "--gradient_accumulation_steps 4 --max_grad_norm 1", "--accumulation-steps 4 --clip-grad-norm 1"),
+    (HUGGING_FACE, "--gradient_checkpointing", "--grad-checkpointing"),
     (HUGGING_FACE, "--mixed_precision bf16", "--precision bf16 run.half_if_fast=true"),
     (HUGGING_FACE, "--dataloader_num_workers 4", ""),
     (HUGGING_FACE, "--bf16 --logging_steps 5", "--precision bf16 run.half_if_fast=true --log-every 5"),

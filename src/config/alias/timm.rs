@@ -117,10 +117,6 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--head-init-scale", Nothing("the classifier starts as PyTorch's; remove it")),
     Alias::word("--head-init-bias", Nothing("the classifier starts as PyTorch's; remove it")),
     Alias::word("--model-dtype", Choice(&[("float32", &[])], "weights are always f32; use --precision bf16 or f16")),
-    Alias::switch(
-        "--grad-checkpointing",
-        Nothing("activations are kept; use --accumulation-steps N with a smaller batch"),
-    ),
     Alias::word("--kd-distill-type", ANY),
     Alias::word("--kd-loss-type", ANY),
     Alias::word("--kd-temperature", ANY),

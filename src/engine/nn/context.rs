@@ -7,10 +7,10 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use burn::module::ParamId;
+use burn::module::{Param, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use kiln_ops::statistics::{StatisticsGroup, Synchronized};
@@ -40,6 +40,10 @@ pub struct ForwardContext<B: Backend> {
     pub precision: PrecisionKind,
     listener: Option<Arc<dyn GradientListener>>,
     seen: RefCell<Vec<BatchStatistics<B>>>,
+    /// Layers with batch statistics before the first one of this pass.
+    before: usize,
+    /// The trained parameters of a pass without a graph, whose tensors do not tell.
+    trained: Option<Arc<HashSet<ParamId>>>,
     kernels: Arc<Mutex<PreparedKernels>>,
 }
 
@@ -68,8 +72,8 @@ impl<B: Backend> ForwardContext<B> {
     }
 
     fn new(mode: Mode) -> Self {
-        let (seen, kernels) = Default::default();
-        Self { mode, precision: PrecisionKind::F32, listener: None, seen, kernels }
+        let (seen, before, kernels) = Default::default();
+        Self { mode, precision: PrecisionKind::F32, listener: None, seen, before, trained: None, kernels }
     }
 
     /// The same pass with convolutions and the linear layer in `precision`; the default is f32.
@@ -80,6 +84,25 @@ impl<B: Backend> ForwardContext<B> {
     /// The same pass; during its backward, `listener` is called with the gradients of convolution kernels.
     pub fn with_listener(self, listener: Arc<dyn GradientListener>) -> Self {
         Self { listener: Some(listener), ..self }
+    }
+
+    /// The same pass without a graph, of a model in which the parameters `trained` would have a gradient.
+    pub(crate) fn untracked(self, trained: HashSet<ParamId>) -> Self {
+        Self { trained: Some(Arc::new(trained)), ..self }
+    }
+
+    /// A pass with a graph that computes again what follows in this one.
+    pub(crate) fn again(&self) -> Self {
+        Self { before: self.layer(), seen: RefCell::default(), trained: None, ..self.clone() }
+    }
+
+    pub(super) fn is_trained<const D: usize>(&self, parameter: &Param<Tensor<B, D>>) -> bool {
+        self.trained.as_ref().map_or(parameter.is_require_grad(), |trained| trained.contains(&parameter.id))
+    }
+
+    /// The number of the next layer with batch statistics.
+    fn layer(&self) -> usize {
+        self.before + self.seen.borrow().len()
     }
 
     /// The listener for the gradient of `parameter`.
@@ -108,7 +131,7 @@ impl<B: Backend> ForwardContext<B> {
     pub(super) fn synchronized_layer(&self) -> Option<Synchronized> {
         let Mode::Synchronized { group, samples, replica } = &self.mode else { return None };
         let (group, samples) = (group.clone(), samples.clone());
-        Some(Synchronized { group, layer: self.seen.borrow().len(), samples, replica: *replica })
+        Some(Synchronized { group, layer: self.layer(), samples, replica: *replica })
     }
 
     pub(super) fn collect(&self, statistics: BatchStatistics<B>) {

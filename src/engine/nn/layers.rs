@@ -124,10 +124,10 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// Whether scale and shift are frozen in all parts; false on a backend without autodiff.
-    pub(super) fn is_frozen(&self) -> bool {
+    fn is_frozen(&self, context: &ForwardContext<B>) -> bool {
         let tracks = B::ad_enabled(&self.weight.val().device());
         let all = self.aux_bn.iter().flat_map(|it| [&it.weight, &it.bias]).chain([&self.weight, &self.bias]);
-        tracks && all.into_iter().all(|param| !param.is_require_grad())
+        tracks && !all.into_iter().any(|param| context.is_trained(param))
     }
 
     /// Number of channels.
@@ -159,7 +159,7 @@ impl<B: TrainBackend> BatchNorm<B> {
         epilogue: Epilogue<Tensor<P::Compute, 4>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        if !context.is_training() || self.is_frozen() {
+        if !context.is_training() || self.is_frozen(context) {
             return normalize(x, self.inference_factors::<P>(), epilogue);
         }
         let parts = Parts {

@@ -4,7 +4,7 @@
 //! - A run: `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is
 //!   elastic membership.
 //! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
-//!   `passes.rs` the forward and backward passes, `reduction.rs` the sums of gradients, `sharding.rs` the update in
+//!   `passes.rs` the forward and backward passes, `recomputation.rs` those that keep little, `reduction.rs` the sums of gradients, `sharding.rs` the update in
 //!   parts, `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison
 //!   of replicas, `stage.rs` the place among the stages of a model.
 //! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between
@@ -49,6 +49,7 @@ mod plan;
 mod position;
 mod probe;
 mod processes;
+mod recomputation;
 mod reduction;
 mod remedy;
 mod replica;

@@ -5,29 +5,33 @@
 //! 1. **Fresh leaves before every forward.** The model is forked before each micro-batch, so no leaf of the graph has
 //!    been through a backward before.
 //! 2. **No backward during a forward.** All workers of the process wait for each other between a forward and a backward
-//!    pass, and again before the next forward pass.
+//!    pass, and again before the next forward pass. Where units are computed again, that is before and after each of
+//!    them; workers with fewer units or micro-batches to go wait as often as the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use burn::optim::GradientsParams;
 use burn_train::TrainOutput;
 use kiln_system::{Error, Result};
 use tracing::info_span;
 
 use super::accumulation::Listener;
+use super::collective::Collective;
 use super::device::HostBackend;
 use super::key::{Key, Operation};
 use super::micro_batch_group::MicroBatchGroup;
 use super::outcome::Sums;
 use super::overlap::Early;
 use super::probe::{Observed, ProbePoint};
+use super::recomputation::{Segment, Segments};
 use super::replica::Replica;
 use super::sampler::Group;
 use super::stage::Turn;
 use super::task::Task;
-use super::task_model::{Micro, MicroOutput, Pending};
-use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
+use super::task_model::Micro;
+use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, merged_gradients, parameter_names};
 
 /// What the passes of a step have computed on one replica, in addition to the gradients.
 pub(super) struct Passes<B: HostBackend> {
@@ -40,9 +44,35 @@ pub(super) struct Passes<B: HostBackend> {
 
 /// A micro-batch between its forward and its backward pass.
 struct Begun<B: HostBackend, T: Task<B>> {
-    pending: Pending<B, T>,
+    segments: Segments<B, T>,
     is_present: bool,
     synchronizes: bool,
+}
+
+/// Rule 2.
+struct Fence {
+    everyone: Arc<Collective>,
+    /// Of the next meeting; its micro-batch counts them.
+    key: Key,
+    is_backward: bool,
+}
+
+impl Fence {
+    /// Waits for all workers of this process, if the last pass was of the other direction.
+    fn pass(&mut self, is_backward: bool) -> Result<()> {
+        if std::mem::replace(&mut self.is_backward, is_backward) == is_backward {
+            return Ok(());
+        }
+        self.key.operation = if is_backward { Operation::ForwardDone } else { Operation::BackwardDone };
+        info_span!("wait for replicas").in_scope(|| self.everyone.barrier(self.key))?;
+        self.key.micro_batch += 1;
+        Ok(())
+    }
+
+    /// Takes part in the meetings of `units` units that others compute again.
+    fn let_pass(&mut self, units: usize) -> Result<()> {
+        (0..units).try_for_each(|_| [false, true].into_iter().try_for_each(|is_backward| self.pass(is_backward)))
+    }
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
@@ -50,15 +80,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn passes(&mut self, group: &Group, weight: f64) -> Result<Passes<B>> {
         let micro_batches = group.micro_batches();
         let mut passes = Passes { sums: Vec::new(), statistics: Vec::new(), early: None };
-        let (mut begun, mut is_backward) = (VecDeque::new(), false);
+        let mut begun = VecDeque::new();
+        let (key, everyone) = (self.key(Operation::BackwardDone), self.stage.everyone.clone());
+        let mut fence = Fence { everyone, key, is_backward: false };
+        let longest = if self.plan.grad_checkpointing { self.stage.longest } else { 0 };
         let sums = (micro_batches > 1).then(|| self.gradients.clone());
         let adds = !self.task.sees_gradients() && self.plan.probe.is_none();
         for turn in self.stage.turns(micro_batches) {
             match turn {
                 Turn::Forward(micro_batch) => {
-                    if std::mem::take(&mut is_backward) {
-                        self.meet(Operation::BackwardDone, micro_batch - 1)?;
-                    }
+                    fence.pass(false)?;
                     if micro_batch + 1 == micro_batches {
                         passes.early = self.reduction.listen(self.key(Operation::BackwardDone));
                     }
@@ -66,22 +97,21 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                     begun.push_back(self.forward(group, micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {
-                    if !std::mem::replace(&mut is_backward, true) {
-                        self.meet(Operation::ForwardDone, micro_batch)?;
+                    let [before, after] = self.stage.idle().map(|turns| turns * longest);
+                    if micro_batch == 0 {
+                        fence.let_pass(before)?;
                     }
                     let begun = begun.pop_front().expect("every backward pass follows its forward pass");
-                    self.backward(micro_batch, begun, &mut passes)?;
+                    let done = self.backward(micro_batch, begun, &mut passes, &mut fence)?;
+                    fence.let_pass(longest.saturating_sub(done))?;
+                    if micro_batch + 1 == micro_batches {
+                        fence.let_pass(after)?;
+                    }
                 }
             }
         }
-        self.meet(Operation::BackwardDone, micro_batches - 1)?;
+        fence.pass(false)?;
         Ok(passes)
-    }
-
-    /// Rule 2: waits for all workers of this process.
-    fn meet(&self, operation: Operation, micro_batch: usize) -> Result<()> {
-        let key = Key { micro_batch, ..self.key(operation) };
-        Ok(info_span!("wait for replicas").in_scope(|| self.stage.everyone.barrier(key))?)
     }
 
     /// The forward pass of this worker's part of the model. `listener` gets gradients of kernels as they become final.
@@ -102,7 +132,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let (shares_tensors, early) = (self.reduction.shares_tensors, listener.early.clone());
             let (size, replica) = (collective.size(), collective.rank());
             let agreed = self.agreed.clone();
-            let replicas = MicroBatchGroup { collective, key, shares_tensors, early, agreed };
+            let combined = self.plan.grad_checkpointing.then(Default::default);
+            let replicas = MicroBatchGroup { collective, key, shares_tensors, early, agreed, combined };
             ForwardContext::synchronized(Arc::new(replicas), group.shares(micro_batch, size).into(), replica)
         } else {
             ForwardContext::local()
@@ -117,11 +148,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let part = self.stage.part(key)?;
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
-        let pending = self.learner.model().forward(micro, part);
-        if let Some(activations) = pending.activations() {
+        let model = self.learner.model();
+        let mut segments = if self.plan.grad_checkpointing {
+            Segments::outlined(model, micro, part, self.stage.first_trained)
+        } else {
+            Segments::kept(model, micro, part)
+        };
+        if let Some(activations) = segments.activations.take() {
             self.stage.pass_on(key, activations)?;
         }
-        Ok(Begun { pending, is_present, synchronizes })
+        Ok(Begun { segments, is_present, synchronizes })
     }
 
     pub(super) fn probe(&self, micro_batch: usize) -> Option<ProbePoint> {
@@ -140,21 +176,51 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// The backward pass that belongs to a forward pass.
-    fn backward(&mut self, micro_batch: usize, begun: Begun<B, T>, passes: &mut Passes<B>) -> Result<()> {
-        let Begun { pending, is_present, synchronizes } = begun;
+    /// The backward pass that belongs to a forward pass; returns how many units were computed one by one.
+    fn backward(
+        &mut self,
+        micro_batch: usize,
+        begun: Begun<B, T>,
+        passes: &mut Passes<B>,
+        fence: &mut Fence,
+    ) -> Result<usize> {
+        let Begun { segments: Segments { all: segments, mut statistics, .. }, is_present, synchronizes } = begun;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        if !self.stage.is_whole() {
-            self.stage.gradient(key)?.into_iter().for_each(|gradient| pending.set_gradient(gradient));
-            self.begin_together(key)?;
+        let (count, model) = (segments.len(), self.model());
+        let (mut gradients, mut gradient, mut seen) = (GradientsParams::new(), None, None);
+        for (number, segment) in segments.into_iter().rev().enumerate() {
+            if self.plan.grad_checkpointing {
+                fence.pass(false)?;
+            }
+            let (pending, is_first_pass) = match segment {
+                Segment::Done(pending) => (pending, true),
+                Segment::Again(micro, part) => {
+                    let _phase = info_span!("recomputation").entered();
+                    // Rule 1.
+                    self.learner.fork(&self.device);
+                    (self.learner.model().forward(micro, part), false)
+                }
+            };
+            fence.pass(true)?;
+            if number == 0 && !self.stage.is_whole() {
+                gradient = self.stage.gradient(key)?;
+                self.begin_together(key)?;
+            }
+            gradient.take().into_iter().for_each(|gradient| pending.set_gradient(gradient));
+            let TrainOutput { grads, item } = self.learner.train_step(pending);
+            gradients = merged_gradients(&model, gradients, grads);
+            gradient = item.gradient;
+            passes.sums.extend(item.sums.filter(|_| is_present));
+            statistics.extend(item.statistics.into_iter().filter(|_| is_first_pass));
+            seen = item.outputs.or(seen);
         }
-        let TrainOutput { grads, item } = self.learner.train_step(pending);
-        let MicroOutput { sums, statistics, gradient, .. } = item;
         if let Some(gradient) = gradient {
             self.stage.pass_back(key, gradient)?;
         }
-        let model = self.model();
-        let gradients = flat_gradients(&model, grads).map_err(|tensor| {
+        if let Some(outputs) = seen {
+            self.task.after_backward(&model, &outputs, &gradients);
+        }
+        let gradients = flat_gradients(&model, gradients).map_err(|tensor| {
             let name = parameter_names(&model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
@@ -162,11 +228,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             probe.tensors(Observed::Gradient, &self.task.units(), parameter_names(&model), &gradients);
         }
         self.gradients.add(gradients);
-        passes.sums.extend(sums.filter(|_| is_present));
         // Synchronised statistics are the same on all replicas, even on one without a sample; their means will be.
         if is_present || synchronizes || self.plan.averages_statistics() {
             passes.statistics.push(statistics);
         }
-        Ok(())
+        Ok(count)
     }
 }

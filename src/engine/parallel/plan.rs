@@ -47,6 +47,9 @@ pub struct Plan {
     pub optim: OptimConfig,
     /// Whether each replica updates a part of the weights wherever replicas are; see `sharding.rs`.
     pub shard_optimizer: bool,
+    /// Whether activations inside of units are computed again for the backward pass and not kept; see
+    /// `recomputation.rs`.
+    pub grad_checkpointing: bool,
     /// Random seed of samples and augmentation.
     pub seed: u64,
     /// Steps between checkpoints; 0 for none. The end of the run is always saved.
@@ -106,6 +109,7 @@ impl Plan {
             schedule: Schedule::constant(optim.learning_rate, epochs * sampler.steps_per_epoch()),
             optim,
             shard_optimizer: false,
+            grad_checkpointing: false,
             seed: 0,
             save_every_steps: 0,
             save_every_epochs: 1,

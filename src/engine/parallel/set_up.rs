@@ -34,7 +34,8 @@ pub(super) struct Worker {
     pub(super) collective: Arc<Collective>,
     pub(super) everyone: Arc<Collective>,
     pub(super) world: World,
-    pub(super) units: Range<usize>,
+    /// The units of every stage.
+    pub(super) cut: Vec<Range<usize>>,
     /// Room for a state to save.
     pub(super) slot: Slot,
 }
@@ -57,12 +58,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         report: Box<dyn FnMut(Event) + Send>,
         generation: Arc<dyn Generation>,
     ) -> Result<Self> {
-        let Worker { collective, everyone, world, units, slot } = worker;
+        let Worker { collective, everyone, world, cut, slot } = worker;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
         forget_device_panic(&device);
         let task = recipe.task.clone();
-        let stage = Stage::new(&world, units, task.as_ref(), &model, everyone, device.clone())?;
+        let stage = Stage::new(&world, &cut, task.as_ref(), &model, everyone, device.clone())?;
         let tensors = trained_parameters(&model).count();
         let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
         let is_own = |name: &str| stage.has(name);

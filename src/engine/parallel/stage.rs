@@ -52,9 +52,11 @@ pub(super) struct Stage<B: HostBackend> {
     /// From 0.
     pub(super) number: usize,
     pub(super) units: Range<usize>,
+    /// The most units of a stage.
+    pub(super) longest: usize,
     all_units: Vec<Unit>,
     /// The first unit that is not frozen: the gradient goes back to its stage and no further.
-    first_trained: usize,
+    pub(super) first_trained: usize,
     pub(super) everyone: Arc<Collective>,
     replica: usize,
     pub(super) world: World,
@@ -109,7 +111,7 @@ pub fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<Range<u
 impl<B: HostBackend> Stage<B> {
     pub(super) fn new<T: Task<B>>(
         world: &World,
-        units: Range<usize>,
+        cut: &[Range<usize>],
         task: &T,
         model: &T::Model,
         everyone: Arc<Collective>,
@@ -117,6 +119,7 @@ impl<B: HostBackend> Stage<B> {
     ) -> Result<Self> {
         let (worker, most) = (everyone.rank(), world.stages);
         let (number, replica) = (worker / world.size, worker % world.size);
+        let (units, longest) = (cut[number].clone(), cut.iter().map(Range::len).max().unwrap_or_default());
         let all_units = task.units();
         let first_trained = first_trained(&all_units, model);
         // No stage begins more micro-batches than there are stages before the gradient of one comes back.
@@ -124,7 +127,7 @@ impl<B: HostBackend> Stage<B> {
         let to = |worker| Some((worker, outbox(&everyone, worker, most).transpose()?));
         let outboxes = neighbours.filter_map(to).map(|(worker, it)| Ok((worker, it?))).collect::<Result<_>>()?;
         let world = world.clone();
-        Ok(Self { number, units, all_units, first_trained, everyone, replica, world, device, outboxes })
+        Ok(Self { number, units, longest, all_units, first_trained, everyone, replica, world, device, outboxes })
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -156,6 +159,12 @@ impl<B: HostBackend> Stage<B> {
     /// forward pass of the same process.
     pub(super) fn turns(&self, micro_batches: usize) -> Vec<Turn> {
         turns(micro_batches, ahead([self.number, self.world.stages], self.is_alone(), micro_batches))
+    }
+
+    /// For how many backward passes this worker waits before its first one, and how many come after its last one, where
+    /// the stages of a process go back in step.
+    pub(super) fn idle(&self) -> [usize; 2] {
+        [self.world.stages - 1 - self.number, self.number]
     }
 
     fn send(&self, key: Key, worker: usize, values: FloatTensor<B>) -> std::result::Result<(), Broken> {
@@ -236,7 +245,7 @@ pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize)
 }
 
 pub(super) fn first_trained<B: Backend, M: Module<B>>(units: &[Unit], model: &M) -> usize {
-    trained_parameters(model).filter_map(|tensor| unit_of(units, &tensor.name)).min().unwrap_or(units.len())
+    trained_parameters(model).map(|tensor| unit_of(units, &tensor.name).unwrap_or(0)).min().unwrap_or(units.len())
 }
 
 /// The passes of a worker that begins `ahead` forward passes before its first backward pass.

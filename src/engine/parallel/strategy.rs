@@ -190,6 +190,10 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let rule = "the state of an optimizer of Burn cannot be put together from stages";
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
         }
+        if start.plan.grad_checkpointing && costs.len() == 1 {
+            let rule = "the activations of a model of one unit are needed at once";
+            return Err(Error::usage(format!("{rule}; train without --grad-checkpointing, or give the task units")));
+        }
         if start.plan.shard_optimizer && (self.recipe.rule.is_some() || start.generation.is_elastic()) {
             let rule = "a sharded optimizer is one of the plan's, and all of its processes stay to the end";
             return Err(Error::usage(format!("{rule}; train without --shard-optimizer")));
@@ -200,8 +204,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let Some(plan) = start.plan.of_stage(number).map(Arc::new) else { continue };
             let others = start.processes.as_ref().and_then(|processes| processes.of_stage(number));
             for (collective, everyone) in local_group(world.size, others, self.timeout).into_iter().zip(&mut workers) {
-                let (world, units, slot) = (world.clone(), cut[number].clone(), slot.clone());
-                let worker = Worker { collective, everyone, world, units, slot };
+                let (world, cut, slot) = (world.clone(), cut.clone(), slot.clone());
+                let worker = Worker { collective, everyone, world, cut, slot };
                 self.spawn_worker(start, plan.clone(), worker, sender.clone())?;
             }
         }
@@ -253,8 +257,9 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Progress::new(epoch + 1, self.plan.epochs)
     }
 
-    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<B>> {
-        let item = MicroOutput { sums: None, counts: report.counts, statistics: Vec::new(), gradient: None };
+    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<B, T::Outputs>> {
+        let (sums, statistics) = Default::default();
+        let item = MicroOutput { sums, counts: report.counts, statistics, gradient: None, outputs: None };
         let samples = self.plan.sampler.len();
         let done = (report.step_in_epoch * samples).div_ceil(self.plan.sampler.steps_per_epoch());
         let progress = Progress::new(done.min(samples), samples);

@@ -60,6 +60,7 @@ impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> TaskModel<B, M
 pub type TrainingModel<B, T> = TaskModel<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// One replica's share of one micro-batch.
+#[derive(Clone)]
 pub(super) struct Micro<B: Backend, I> {
     pub(super) input: I,
     pub(super) samples: usize,
@@ -106,15 +107,17 @@ impl<B: HostBackend, T: Task<B>> Pending<B, T> {
 
 /// The output of a micro-batch in addition to its gradients.
 #[derive(Debug)]
-pub struct MicroOutput<B: HostBackend> {
+pub struct MicroOutput<B: HostBackend, O> {
     /// Loss and counts on the device, until they are read.
     pub sums: Option<Sums<B>>,
     /// Loss and counts of the whole step, in what Burn's learner reports.
     pub counts: Counts,
     /// For the running averages of batch-norm.
     pub statistics: Vec<BatchStatistics<Autodiff<B>>>,
-    /// The gradient of what the stage before has computed.
+    /// The gradient of what the units before have computed.
     pub gradient: Option<FloatTensor<B>>,
+    /// Those of the task, if its last unit is among these.
+    pub outputs: Option<O>,
 }
 
 /// The results of an evaluated batch on its device.
@@ -136,7 +139,7 @@ pub struct EvaluationOutput<B: HostBackend> {
     pub counts: Counts,
 }
 
-impl<B: HostBackend> ItemLazy for MicroOutput<B> {
+impl<B: HostBackend, O: Send> ItemLazy for MicroOutput<B, O> {
     type ItemSync = Counts;
     fn sync(self) -> Counts {
         self.counts
@@ -151,6 +154,10 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
+    pub(super) fn units(&self) -> usize {
+        self.task.0.units().len()
+    }
+
     pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
         let Micro { input, samples, weight, context, probe } = micro;
@@ -159,11 +166,7 @@ impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
         let x = activations.map(begin);
         let behind = x.clone().filter(|_| is_trained_before);
         let passage = Passage { units, input, activations: x.map(Activations), context: &context };
-        let passed = match probe {
-            None => self.task.0.forward(&self.model, passage),
-            Some(probe) => self.forward_probed(passage, &probe),
-        };
-        let (objective, end) = match passed {
+        let (objective, end) = match self.through(passage, probe.as_ref()) {
             Passed::Losses((losses, outputs)) => {
                 // In the order of the samples: Burn's sum of a vector on a CPU depends on the instruction set.
                 let samples = losses.dims()[0];
@@ -180,12 +183,13 @@ impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
         Pending { model: self, objective, end, samples, context, leaf: behind }
     }
 
-    /// One unit after the other, each of them watched.
-    fn forward_probed(
+    /// The task's forward pass; for a probe one unit after the other, each of them watched.
+    pub(super) fn through(
         &self,
         passage: Passage<Autodiff<B>, T::Input>,
-        probe: &ProbePoint,
+        probe: Option<&ProbePoint>,
     ) -> Passed<Autodiff<B>, T::Outputs> {
+        let Some(probe) = probe else { return self.task.0.forward(&self.model, passage) };
         let Passage { units, input, mut activations, context } = passage;
         let all = self.task.0.units();
         for unit in units {
@@ -206,13 +210,14 @@ impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
 
 impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, Handle<T>> {
     type Input = Pending<B, T>;
-    type Output = MicroOutput<B>;
+    type Output = MicroOutput<B, T::Outputs>;
 
     fn step(&self, pending: Self::Input) -> TrainOutput<Self::Output> {
         let Pending { model, objective, end, samples, context, leaf } = pending;
         if let End::Cut(_, None) = end {
             let statistics = context.into_statistics();
-            let item = MicroOutput { sums: None, counts: Counts::default(), statistics, gradient: None };
+            let (sums, counts) = Default::default();
+            let item = MicroOutput { sums, counts, statistics, gradient: None, outputs: None };
             return TrainOutput { grads: GradientsParams::new(), item };
         }
         let phase = info_span!("backward").entered();
@@ -222,16 +227,14 @@ impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, 
         drop(phase);
         let gradient = leaf.and_then(|leaf| <Autodiff<B> as AutodiffBackend>::grad_remove(&leaf, &mut gradients));
         let statistics = context.into_statistics();
-        let item = |sums| MicroOutput { sums, counts: Counts::default(), statistics, gradient };
-        match end {
-            End::Cut(..) => TrainOutput::new(&model, gradients, item(None)),
+        let (sums, outputs) = match end {
+            End::Cut(..) => (None, None),
             End::Losses(loss, outputs) => {
-                let sums = Sums { loss: loss.inner(), counted: self.task.0.count(&outputs), samples };
-                let output = TrainOutput::new(&model, gradients, item(Some(sums)));
-                self.task.0.after_backward(&model.model, &outputs, &output.grads);
-                output
+                let counted = self.task.0.count(&outputs);
+                (Some(Sums { loss: loss.inner(), counted, samples }), Some(outputs))
             }
-        }
+        };
+        TrainOutput::new(&model, gradients, MicroOutput { sums, counts: Counts::default(), statistics, gradient, outputs })
     }
 }
 

@@ -162,10 +162,12 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         let scale = [0, 1].map(|way| whole[way] / passes.iter().map(|pass| pass[way]).sum::<f64>());
         let (update, trained) = (self.update(), self.trained(units));
         let all = trained.iter().sum::<usize>().max(1) as f64;
-        let times = passes.iter().zip(trained).map(|(pass, trained)| Times {
-            forward: pass[0] * scale[0],
-            backward: pass[1] * scale[1],
-            update: update * trained as f64 / all,
+        let begin = first_trained(&self.task.units(), &self.model);
+        let times = passes.iter().zip(trained).enumerate().map(|(unit, (pass, trained))| {
+            let [forward, backward] = [0, 1].map(|way| pass[way] * scale[way]);
+            let is_again = self.plan.grad_checkpointing && (begin..units - 1).contains(&unit);
+            let again = if is_again { forward } else { 0.0 };
+            Times { forward, backward: backward + again, update: update * trained as f64 / all }
         });
         Ok((times.collect(), passed))
     }

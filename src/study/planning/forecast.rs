@@ -107,7 +107,9 @@ impl Measured {
             .zip(&ahead)
             .map(|(part, ahead)| {
                 let begun = (*ahead).min(micro_batches) as f64;
-                of(part, &|unit| self.units[unit].state + begun * self.units[unit].kept) + begun * received(part)
+                let again = part.clone().map(|unit| self.units[unit].again).fold(0.0, f64::max);
+                let kept = of(part, &|unit| self.units[unit].state + begun * self.units[unit].kept);
+                kept + begun * received(part) + again
             })
             .collect();
         let over =

@@ -16,6 +16,8 @@ pub struct Unit {
     pub gradients: f64,
     /// Activations of a micro-batch that the backward pass needs.
     pub kept: f64,
+    /// Activations that the backward pass computes again; those of one unit at a time.
+    pub again: f64,
     /// The output for the next unit, for a micro-batch; its gradient is as large.
     pub passed: f64,
 }

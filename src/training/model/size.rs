@@ -27,8 +27,8 @@ pub fn count_parameters<B: Backend, M: Module<B>>(model: &M) -> ParameterCount {
 
 /// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU
 /// (the next convolution's input), by unit, for images of `[height, width]`. An estimate: backends allocate temporaries
-/// too.
-pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> Vec<usize> {
+/// too. With them the elements of the unit's output, which the next one begins with.
+pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> Vec<[usize; 2]> {
     let halve = |side: usize| side.div_ceil(2);
     let (mut height, mut width, stem) = match config.stem {
         Stem::Cifar => (height, width, 2 * config.width * height * width),
@@ -37,7 +37,7 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
             (halve(h), halve(w), 2 * config.width * h * w + config.width * halve(h) * halve(w))
         }
     };
-    let mut units = vec![stem];
+    let mut units = vec![[stem, config.width * height * width]];
     let architecture = config.architecture();
     for (stage, blocks) in architecture.blocks.into_iter().enumerate() {
         let pixels_before = height * width;
@@ -46,7 +46,7 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
         }
         let (channels, pixels) = (config.width << stage, height * width);
         // Two maps per convolution, and the projection's output.
-        let elements = |block: usize| match architecture.bottleneck {
+        let kept = |block: usize| match architecture.bottleneck {
             None => (2 * 2 + usize::from(stage > 0 && block == 0)) * channels * pixels,
             Some(bottleneck) => {
                 let before = if block == 0 { pixels_before } else { pixels };
@@ -54,9 +54,9 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
                 2 * bottleneck.inner(channels) * (before + pixels) + outer
             }
         };
-        units.extend((0..blocks).map(elements));
+        units.extend((0..blocks).map(|block| [kept(block), architecture.expansion() * channels * pixels]));
     }
     // The classifier's input is one number per channel.
-    units.push(0);
+    units.push([0, 0]);
     units
 }

@@ -1,0 +1,78 @@
+//! Forward passes that keep what each unit of the model begins with, and no activations inside of units: a unit is
+//! computed again before its backward pass. The kernels are the same, on the same numbers, so the bits are, too.
+//!
+//! The first pass has no graph, collects the statistics of batch-norm and exchanges them; the second one uses what the
+//! first has exchanged. Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+
+use burn::backend::Autodiff;
+use burn::module::Module;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::ops::FloatTensor;
+
+use super::device::HostBackend;
+use super::stage::ModelPart;
+use super::task::{Activations, Passage, Passed, Task};
+use super::task_model::{Micro, Pending, TrainingModel};
+use crate::nn::{BatchStatistics, trained_parameters};
+
+/// Some units between their forward and their backward pass.
+pub(super) enum Segment<B: HostBackend, T: Task<B>> {
+    Done(Pending<B, T>),
+    /// One unit, to compute again.
+    Again(Micro<Autodiff<B>, T::Input>, ModelPart<B>),
+}
+
+/// The forward pass of a stage's part of the model.
+pub(super) struct Segments<B: HostBackend, T: Task<B>> {
+    pub(super) all: Vec<Segment<B, T>>,
+    /// Those that no segment has.
+    pub(super) statistics: Vec<BatchStatistics<Autodiff<B>>>,
+    /// For the next stage.
+    pub(super) activations: Option<FloatTensor<B>>,
+}
+
+impl<B: HostBackend, T: Task<B>> Segments<B, T> {
+    /// The forward pass with its graph.
+    pub(super) fn kept(model: TrainingModel<B, T>, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Self {
+        let pending = model.forward(micro, part);
+        Self { activations: pending.activations(), all: vec![Segment::Done(pending)], statistics: Vec::new() }
+    }
+
+    /// One with the graph of the model's last unit alone, which comes next in the backward pass. The units before the
+    /// first trained one have no backward pass.
+    pub(super) fn outlined(
+        model: TrainingModel<B, T>,
+        mut micro: Micro<Autodiff<B>, T::Input>,
+        part: ModelPart<B>,
+        first_trained: usize,
+    ) -> Self {
+        let (untracked, last) = (model.clone().no_grad(), model.units() - 1);
+        let context = micro.context.again().untracked(trained_parameters(&model).map(|tensor| tensor.id).collect());
+        let (mut all, mut activations) = (Vec::new(), part.activations);
+        for unit in part.units {
+            micro.context = context.again();
+            let part = ModelPart {
+                units: unit..unit + 1,
+                activations: activations.take(),
+                is_trained_before: first_trained < unit,
+            };
+            if unit == last {
+                all.push(Segment::Done(model.forward(micro, part)));
+                break;
+            }
+            let x = part.activations.clone().map(<Autodiff<B> as AutodiffBackend>::from_inner).map(Activations);
+            let passage =
+                Passage { units: part.units.clone(), input: micro.input.clone(), activations: x, context: &context };
+            // Of the others it sees the second pass.
+            let probe = micro.probe.as_ref().filter(|_| unit < first_trained);
+            let Passed::Activations(Activations(y)) = untracked.through(passage, probe) else {
+                unreachable!("the last unit has the losses")
+            };
+            activations = Some(<Autodiff<B> as AutodiffBackend>::inner(y));
+            if unit >= first_trained {
+                all.push(Segment::Again(micro.clone(), part));
+            }
+        }
+        Self { all, statistics: context.into_statistics(), activations }
+    }
+}

@@ -1,0 +1,248 @@
+//! Units that are computed again give the same numbers, and take less memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::backend::Autodiff;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::GradientsParams;
+use burn::tensor::activation::tanh;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, TensorData};
+use burn_dataset::{Dataset, InMemDataset};
+use kiln_engine::nn::ForwardContext;
+use kiln_engine::parallel::{
+    Activations, DataParallel, Evaluated, HostBackend, Passage, Passed, Plan, Probe, Shard, Split, StartingPoint, Task,
+    Unit, World,
+};
+use kiln_engine::state::sha256;
+use kiln_ops::PrecisionKind;
+use kiln_system::Result;
+use kiln_training::{ModelConfig, Stem};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::command::{Workplace, errors};
+use crate::reference::run::{Experiment, Recorded, Recorder, hosted};
+use crate::small::{narrow, train_with};
+use crate::stages::{experiment, outcome, reports};
+use crate::toy;
+
+/// Numbers, states and observations of a training with and without the setting.
+#[track_caller]
+fn assert_same<B: HostBackend>(what: &str, model: &ModelConfig, experiment: &Experiment) {
+    let trained = |grad_checkpointing| {
+        let (mut experiment, probe) = (experiment.clone(), experiment.plan.probe.is_some().then(Probe::default));
+        (experiment.plan.grad_checkpointing, experiment.plan.probe) = (grad_checkpointing, probe.clone());
+        let recorded = train_with::<B>(model, experiment);
+        let mut seen = probe.map(|probe| probe.take()).unwrap_or_default();
+        seen.sort_by_key(|it| it.order());
+        (reports(&recorded), sha256(&outcome(recorded)), seen)
+    };
+    let (kept, again) = (trained(false), trained(true));
+    assert_eq!(again.0, kept.0, "{what}");
+    assert_eq!(again.1, kept.1, "{what}");
+    assert_eq!(again.2, kept.2, "{what}");
+}
+
+/// Three micro-batches, the last one uneven, on every placement.
+fn no_bit_changes<B: HostBackend>() {
+    let bottlenecks = ModelConfig { depth: 50, groups: 4, width_per_group: 16, ..narrow(Stem::Cifar) };
+    for placement @ [replicas, stages, _] in [[1, 1, 1], [2, 1, 2], [2, 1, 1], [1, 2, 2], [2, 3, 1], [1, 10, 3]] {
+        let what = format!("{replicas} replicas in {stages} stages");
+        assert_same::<B>(&what, &narrow(Stem::Imagenet), &experiment(placement));
+        if stages < 3 {
+            assert_same::<B>(&format!("bottlenecks, {what}"), &bottlenecks, &experiment(placement));
+        }
+    }
+}
+
+/// Half types, statistics of each replica, stochastic depth, and what a probe sees.
+fn no_bit_changes_with<B: HostBackend>() {
+    for placement in [[2, 1, 2], [1, 3, 1]] {
+        for precision in [PrecisionKind::Bf16, PrecisionKind::F16] {
+            let mut experiment = experiment(placement);
+            experiment.plan.precision = precision;
+            assert_same::<B>(&format!("{precision:?}"), &narrow(Stem::Cifar), &experiment);
+        }
+        let mut apart = experiment(placement);
+        (apart.plan.sync_bn, apart.task.drop_path) = (false, 0.5);
+        assert_same::<B>("stochastic depth", &narrow(Stem::Cifar), &apart);
+        let mut probed = experiment(placement);
+        probed.plan.probe = Some(Probe::default());
+        assert_same::<B>("observed", &narrow(Stem::Cifar), &probed);
+    }
+}
+
+/// One layer in all three units, between layers of their own.
+#[derive(Module, Debug)]
+struct Chain<B: Backend> {
+    own: Vec<Linear<B>>,
+    common: Linear<B>,
+}
+
+impl<B: Backend> Chain<B> {
+    fn through(&self, unit: usize, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        tanh(self.common.forward(tanh(self.own[unit].forward(x))))
+    }
+}
+
+/// Learns to map points to zero, and keeps the gradients that it sees.
+struct Mapping(InMemDataset<[f32; 4]>, Mutex<Vec<Vec<f32>>>);
+
+impl<B: HostBackend> Task<B> for Mapping {
+    type Model = Chain<Autodiff<B>>;
+    type Item = [f32; 4];
+    type Batch = Vec<f32>;
+    type Input = Tensor<B, 2>;
+    type Outputs = ();
+
+    fn dataset(&self, _: Split) -> &dyn Dataset<[f32; 4]> {
+        &self.0
+    }
+
+    fn prepare(&self, _: Split, items: Vec<[f32; 4]>, _: &Shard) -> Result<Vec<f32>> {
+        Ok(items.concat())
+    }
+
+    fn upload(&self, values: Vec<f32>, device: &B::Device) -> Tensor<B, 2> {
+        let points = values.len() / 4;
+        Tensor::from_data(TensorData::new(values, [points, 4]), device)
+    }
+
+    fn units(&self) -> Vec<Unit> {
+        (0..3).map(|unit| Unit::new([format!("own.{unit}")], 1.0)).collect()
+    }
+
+    fn forward(&self, model: &Self::Model, passage: Passage<Autodiff<B>, Tensor<B, 2>>) -> Passed<Autodiff<B>> {
+        let x = passage.activations.map_or_else(|| Tensor::from_inner(passage.input), Activations::into_tensor);
+        let x = passage.units.clone().fold(x, |x, unit| model.through(unit, x));
+        if passage.units.end < 3 {
+            return Passed::Activations(Activations::new(x));
+        }
+        Passed::Losses((x.powi_scalar(2).sum_dim(1).flatten(0, 1), ()))
+    }
+
+    fn evaluate(&self, model: &Evaluated<B, Self>, passage: Passage<B, Tensor<B, 2>>) -> Passed<B> {
+        let x = (0..3).fold(passage.input, |x, unit| model.through(unit, x));
+        Passed::Losses((x.powi_scalar(2).sum_dim(1).flatten(0, 1), ()))
+    }
+
+    fn sees_gradients(&self) -> bool {
+        true
+    }
+
+    fn after_backward(&self, model: &Self::Model, (): &(), gradients: &GradientsParams) {
+        struct Read<'a>(&'a GradientsParams, Vec<f32>);
+        impl<B: AutodiffBackend> ModuleVisitor<B> for Read<'_> {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+                let gradient = self.0.get::<B::InnerBackend, D>(param.id).expect("every tensor has a gradient");
+                self.1.extend(gradient.into_data().iter::<f32>());
+            }
+        }
+        let mut read = Read(gradients, Vec::new());
+        model.visit(&mut read);
+        self.1.lock().push(read.1);
+    }
+}
+
+fn one_weight_in_several_units<B: HostBackend>() {
+    let device = B::open(0).unwrap();
+    let linear = || LinearConfig::new(4, 4).init(&device);
+    let model = Chain { own: (0..3).map(|_| linear()).collect(), common: linear() };
+    let trained = |grad_checkpointing| {
+        let points = (0..24).map(|point| [0, 1, 2, 3].map(|axis| ((4 * point + axis) as f32 * 0.37).sin()));
+        let task = Arc::new(Mapping(InMemDataset::new(points.collect()), Mutex::default()));
+        let plan = Plan::new(World::new(1, vec![0]), [24, 24], 4, 2).unwrap();
+        let plan = Arc::new(Plan { grad_checkpointing, ..hosted::<B>(plan) });
+        let (recorder, limit) = (Recorder::default(), Duration::from_secs(60));
+        let observer = Box::new(recorder.clone());
+        let strategy = DataParallel::<B, _>::new(task.clone(), plan, StartingPoint::default(), limit, observer);
+        kiln_engine::train(model.clone(), strategy).unwrap();
+        let losses: Vec<f64> = recorder.0.lock().unwrap().steps.iter().map(|step| step.counts.loss).collect();
+        (losses, std::mem::take(&mut *task.1.lock()))
+    };
+    let kept = trained(false);
+    assert_eq!(kept.1.len(), 12);
+    assert_eq!(trained(true), kept);
+}
+
+fn one_unit<B: HostBackend>() {
+    let mut experiment = toy::plan_of(&toy::setup(1, 4, 0.1), toy::images(&[0, 1, 2, 3], 2));
+    experiment.plan.grad_checkpointing = true;
+    let toy = toy::Toy::<Autodiff<B>>::new(2, toy::Mishap::None, &B::open(0).unwrap());
+    let error = toy::train::<B>(&toy, experiment, Duration::from_secs(30), Recorder::default()).unwrap_err();
+    assert!(error.to_string().contains("train without --grad-checkpointing"), "{error}");
+}
+
+on_every_backend! {
+    units_that_are_computed_again_change_no_bit => || no_bit_changes::<TestBackend>();
+    nor_in_half_types_or_where_somebody_looks => || no_bit_changes_with::<TestBackend>();
+    a_weight_of_several_units_has_its_whole_gradient => || one_weight_in_several_units::<TestBackend>();
+    a_model_of_one_unit_is_refused => || one_unit::<TestBackend>();
+}
+
+const SMALL: [&str; 6] =
+    ["--epochs=2", "--accumulation-steps=2", "--mixup=0.2", "--drop-path=0.2", "optim.ema_decay=0.9", "--threads=1"];
+
+#[test]
+fn a_run_goes_on_with_the_other_setting() {
+    let place = Workplace::new();
+    let train = |name: &str, more: &[&str]| place.train(name, &[&SMALL, more].concat());
+    train("kept", &[]);
+    let output = train("mixed", &["--grad-checkpointing", "--max-steps=1"]);
+    assert!(output.contains("activations computed again"), "{output}");
+    train("mixed", &["parallel.grad_checkpointing=false", "--max-steps=2", "--resume"]);
+    train("mixed", &["--grad-checkpointing", "--stages=2", "--max-steps=3", "--resume"]);
+    train("mixed", &["--resume"]);
+    place.run("mixed").equals(&place.run("kept"), 2);
+}
+
+/// Nothing is trained before a stage, or only there, or in none of the units of one.
+#[test]
+fn frozen_units_change_no_bit() {
+    for frozen in ["backbone", "conv1,bn1,layer1", "layer2,layer3", "layer3,layer4,fc"] {
+        let (place, freeze) = (Workplace::new(), format!("--freeze={frozen}"));
+        place.train("kept", &[&SMALL, &[&*freeze][..]].concat());
+        for stages in ["--stages=1", "--stages=3"] {
+            place.train(stages, &[&SMALL, &[&*freeze, stages, "--grad-checkpointing"][..]].concat());
+            place.run(stages).equals(&place.run("kept"), 2);
+        }
+    }
+}
+
+/// The largest memory of a training of one step, without the weights' and the program's.
+fn peak(more: &[&str]) -> u64 {
+    let place = Workplace::new();
+    let sizes = ["--world-size=1", "--stem=cifar", "--width=16", "--batch-size=64", "data.train_size=64", "--max-steps=1"];
+    place.train("run", &[&sizes, more].concat());
+    let summary: Value = serde_json::from_slice(&std::fs::read(place.path("run/summary.json")).unwrap()).unwrap();
+    summary["peak_memory"].as_u64().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_computed_again_takes_no_memory_before() {
+    // 16 channels of 32x32 in f32, 64 times, are 4 MiB: one map of the first stage.
+    let [kept, again] = [peak(&[]), peak(&["--grad-checkpointing"])];
+    assert!(kept > again + 60 * (1 << 20), "{kept} bytes with all activations, {again} without");
+}
+
+/// Sums over several processes, which begin beside the backward pass.
+#[cfg(feature = "gloo")]
+#[test]
+fn nor_in_several_processes() {
+    use crate::command::succeeded;
+
+    let place = Workplace::new();
+    let arguments = [&SMALL[..], &["--deterministic", "--check-every=1"]].concat();
+    place.train("kept", &arguments);
+    for [stages, processes] in [[1, 2], [2, 2], [3, 2], [2, 4]] {
+        let (name, cut) = (format!("{stages}-{processes}"), format!("--stages={stages}"));
+        let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+        command.args(place.small(&name, &[&arguments[..], &[&*cut, "--grad-checkpointing"]].concat()).get_args());
+        succeeded(&command.output().unwrap());
+        place.run(&name).equals(&place.run("kept"), 2);
+    }
+}
