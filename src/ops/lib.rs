@@ -48,7 +48,7 @@ pub use gradient_watch::{Watcher, watched};
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
 pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
-pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
+pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, as_type};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;

@@ -187,6 +187,6 @@ mixed_backend!(burn::backend::Wgpu<f32, i32>:
     burn::backend::Wgpu<burn::tensor::bf16, i32>, burn::backend::Wgpu<burn::tensor::f16, i32>);
 
 /// The tensor cast to `dtype`, unchanged if it already has that type.
-pub(super) fn as_type<B: HostOps>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+pub fn as_type<B: HostOps>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     if FloatDType::from(x.dtype()) == dtype { x } else { B::cast(x, dtype) }
 }

@@ -112,8 +112,8 @@ pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
 }
 
 /// Weights, gradients and optimizer state of a replica, the activations that its backward pass needs, and what its
-/// largest unit computes before any of that is freed. Of units that are computed again that is what they begin with, in
-/// f32, and all of the largest one.
+/// largest unit computes before any of that is freed. Of units that are computed again those are what they begin with,
+/// and all of the largest one.
 pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
     let numbers = weights(&config.optim, parameters) + (1 + slots(&config.optim)) * parameters.trained;
     let plan = &prepared.plan;
@@ -124,14 +124,14 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
     let is_frozen = |layers: &[String]| layers.iter().all(|layer| is_frozen(&config.model.freeze, layer));
     let units = config.model.architecture().units();
     let frozen = units.iter().take_while(|(layers, _)| is_frozen(layers)).count();
-    let (largest, precision) = (elements.iter().map(|[kept, _]| *kept).max().unwrap_or(0), config.run.precision.bytes());
+    let largest = elements.iter().map(|[kept, _]| *kept).max().unwrap_or(0);
     let kept: usize = if config.parallel.grad_checkpointing {
-        let begins = elements.iter().skip(frozen.saturating_sub(1)).map(|[_, passed]| *passed);
-        FLOAT * begins.sum::<usize>() + precision * largest
+        largest + elements.iter().skip(frozen.saturating_sub(1)).map(|[_, passed]| *passed).sum::<usize>()
     } else {
-        precision * elements.iter().skip(frozen).map(|[kept, _]| *kept).sum::<usize>()
+        elements.iter().skip(frozen).map(|[kept, _]| *kept).sum()
     };
-    (FLOAT * numbers) as f64 + images as f64 * (kept + precision * largest) as f64
+    let of_image = kept + largest;
+    (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * images as f64 * of_image as f64
 }
 
 /// The memory of each unit of `network`. Each unit except the last passes on `passed` bytes.
@@ -142,7 +142,8 @@ pub(super) fn units(config: &Config, prepared: &Prepared, network: &dyn Network,
     let mut units: Vec<Unit> = kept.collect();
     units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);
     if config.parallel.grad_checkpointing {
-        units.iter_mut().for_each(|unit| (unit.again, unit.kept) = (unit.kept, unit.passed));
+        let share = config.run.precision.bytes() as f64 / FLOAT as f64;
+        units.iter_mut().for_each(|unit| (unit.again, unit.kept) = (unit.kept, share * unit.passed));
     }
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
     let of_model = prepared.task.units();

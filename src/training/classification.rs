@@ -12,7 +12,7 @@ use kiln_engine::nn::{HEAD, cross_entropy};
 use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
-use kiln_ops::{HostOps, tensor, upload};
+use kiln_ops::{HostOps, PrecisionKind, tensor, upload};
 use kiln_system::{Error, Result};
 
 use super::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
@@ -219,6 +219,10 @@ impl<B: HostBackend> Task<B> for Classification {
 
     fn answers(&self, logits: &Logits<B>) -> Option<Tensor<B, 2>> {
         Some(predictions(logits.values.clone()))
+    }
+
+    fn passes_on(&self, precision: PrecisionKind) -> PrecisionKind {
+        precision
     }
 
     fn score(&self, counts: &Counts) -> f64 {

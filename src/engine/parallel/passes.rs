@@ -148,12 +148,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let part = self.stage.part(key)?;
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
-        let model = self.learner.model();
+        let (model, phase) = (self.learner.model(), info_span!("forward").entered());
         let mut segments = if self.plan.grad_checkpointing {
             Segments::outlined(model, micro, part, self.stage.first_trained)
         } else {
             Segments::kept(model, micro, part)
         };
+        drop(phase);
         if let Some(activations) = segments.activations.take() {
             self.stage.pass_on(key, activations)?;
         }
@@ -186,7 +187,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     ) -> Result<usize> {
         let Begun { segments: Segments { all: segments, mut statistics, .. }, is_present, synchronizes } = begun;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        let (count, model) = (segments.len(), self.model());
+        let (count, model, mut phase) = (segments.len(), self.model(), None);
         let (mut gradients, mut gradient, mut seen) = (GradientsParams::new(), None, None);
         for (number, segment) in segments.into_iter().rev().enumerate() {
             if self.plan.grad_checkpointing {
@@ -207,6 +208,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 self.begin_together(key)?;
             }
             gradient.take().into_iter().for_each(|gradient| pending.set_gradient(gradient));
+            phase.get_or_insert_with(|| info_span!("backward").entered());
             let TrainOutput { grads, item } = self.learner.train_step(pending);
             gradients = merged_gradients(&model, gradients, grads);
             gradient = item.gradient;
@@ -214,6 +216,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             statistics.extend(item.statistics.into_iter().filter(|_| is_first_pass));
             seen = item.outputs.or(seen);
         }
+        drop(phase);
         if let Some(gradient) = gradient {
             self.stage.pass_back(key, gradient)?;
         }

@@ -8,6 +8,7 @@ use burn::backend::Autodiff;
 use burn::module::Module;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
+use kiln_ops::as_type;
 
 use super::device::HostBackend;
 use super::stage::ModelPart;
@@ -46,33 +47,30 @@ impl<B: HostBackend, T: Task<B>> Segments<B, T> {
         part: ModelPart<B>,
         first_trained: usize,
     ) -> Self {
-        let (untracked, last) = (model.clone().no_grad(), model.units() - 1);
+        let (untracked, last) = (model.clone().no_grad(), model.task.0.units().len() - 1);
+        let kept = model.task.0.passes_on(micro.context.precision).dtype().into();
         let context = micro.context.again().untracked(trained_parameters(&model).map(|tensor| tensor.id).collect());
-        let (mut all, mut activations) = (Vec::new(), part.activations);
+        let (mut all, mut x) = (Vec::new(), part.activations);
         for unit in part.units {
             micro.context = context.again();
-            let part = ModelPart {
-                units: unit..unit + 1,
-                activations: activations.take(),
-                is_trained_before: first_trained < unit,
-            };
+            let part =
+                |activations| ModelPart { units: unit..unit + 1, activations, is_trained_before: first_trained < unit };
             if unit == last {
-                all.push(Segment::Done(model.forward(micro, part)));
+                all.push(Segment::Done(model.forward(micro, part(x.take()))));
                 break;
             }
-            let x = part.activations.clone().map(<Autodiff<B> as AutodiffBackend>::from_inner).map(Activations);
-            let passage =
-                Passage { units: part.units.clone(), input: micro.input.clone(), activations: x, context: &context };
+            let activations = x.clone().map(<Autodiff<B> as AutodiffBackend>::from_inner).map(Activations);
+            let passage = Passage { units: unit..unit + 1, input: micro.input.clone(), activations, context: &context };
             // Of the others it sees the second pass.
             let probe = micro.probe.as_ref().filter(|_| unit < first_trained);
             let Passed::Activations(Activations(y)) = untracked.through(passage, probe) else {
                 unreachable!("the last unit has the losses")
             };
-            activations = Some(<Autodiff<B> as AutodiffBackend>::inner(y));
+            let begin = x.replace(<Autodiff<B> as AutodiffBackend>::inner(y));
             if unit >= first_trained {
-                all.push(Segment::Again(micro.clone(), part));
+                all.push(Segment::Again(micro.clone(), part(begin.map(|x| as_type::<B>(x, kept)))));
             }
         }
-        Self { all, statistics: context.into_statistics(), activations }
+        Self { all, statistics: context.into_statistics(), activations: x }
     }
 }

@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn_dataset::Dataset;
-use kiln_ops::{primitive, tensor};
+use kiln_ops::{PrecisionKind, primitive, tensor};
 use kiln_system::{Error, Result};
 use rayon::prelude::*;
 
@@ -171,7 +171,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
     /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one
-    /// unit cannot be trained in stages.
+    /// unit cannot be trained in stages. With [`Plan::grad_checkpointing`](super::Plan) a unit is computed twice: a layer
+    /// must not draw other numbers the second time, as Burn's dropout does, or change itself, as Burn's batch-norm does.
     fn units(&self) -> Vec<Unit> {
         vec![Unit::new([""], 1.0)]
     }
@@ -208,6 +209,12 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Whether the parameter `name` belongs to the head, which may have its own learning rate.
     fn is_head(&self, _name: &str) -> bool {
         false
+    }
+
+    /// A type that holds every number of [`Passed::Activations`] in a run in `precision`. Units that are computed again
+    /// keep what they begin with in it.
+    fn passes_on(&self, _precision: PrecisionKind) -> PrecisionKind {
+        PrecisionKind::F32
     }
 
     /// Whether [`Task::after_backward`] looks at gradients. Then those of each micro-batch stay apart to the end of its

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{FloatDType, Tensor};
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
-use kiln_ops::{Awaited, cut, leaf, primitive, settle, tensor};
-use tracing::info_span;
+use kiln_ops::{Awaited, as_type, cut, leaf, primitive, settle, tensor};
 
 use super::counts::Counts;
 use super::device::HostBackend;
@@ -42,7 +41,7 @@ impl<T> Debug for Handle<T> {
 pub struct TaskModel<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> {
     model: M,
     #[module(skip)]
-    task: H,
+    pub(super) task: H,
     backend: PhantomData<B>,
 }
 
@@ -154,16 +153,11 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
-    pub(super) fn units(&self) -> usize {
-        self.task.0.units().len()
-    }
-
     pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
-        let _phase = info_span!("forward").entered();
         let Micro { input, samples, weight, context, probe } = micro;
         let ModelPart { units, activations, is_trained_before } = part;
         let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
-        let x = activations.map(begin);
+        let x = activations.map(|x| begin(as_type::<B>(x, FloatDType::F32)));
         let behind = x.clone().filter(|_| is_trained_before);
         let passage = Passage { units, input, activations: x.map(Activations), context: &context };
         let (objective, end) = match self.through(passage, probe.as_ref()) {
@@ -220,11 +214,9 @@ impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, 
             let item = MicroOutput { sums, counts, statistics, gradient: None, outputs: None };
             return TrainOutput { grads: GradientsParams::new(), item };
         }
-        let phase = info_span!("backward").entered();
         let device = objective.device();
         let mut gradients = objective.backward();
         settle::<Autodiff<B>>(&device);
-        drop(phase);
         let gradient = leaf.and_then(|leaf| <Autodiff<B> as AutodiffBackend>::grad_remove(&leaf, &mut gradients));
         let statistics = context.into_statistics();
         let (sums, outputs) = match end {
@@ -234,7 +226,11 @@ impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, 
                 (Some(Sums { loss: loss.inner(), counted, samples }), Some(outputs))
             }
         };
-        TrainOutput::new(&model, gradients, MicroOutput { sums, counts: Counts::default(), statistics, gradient, outputs })
+        TrainOutput::new(
+            &model,
+            gradients,
+            MicroOutput { sums, counts: Counts::default(), statistics, gradient, outputs },
+        )
     }
 }
 
