@@ -31,7 +31,7 @@ OURS := --lib --tests
 
 # The rooms whose tests have several processes.
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
-	sharding:: stages:: verify::
+	recomputation:: sharding:: stages:: verify::
 
 # The tests of commands, data sets and hostile input whose subject depends on features or on the backend.
 OF_FEATURES := config:: converted:: distributed:: doctor:: driver:: elastic:: engines:: guide:: hostile:: \

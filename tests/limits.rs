@@ -31,19 +31,22 @@ fn a_model_that_memory_does_not_hold_ends_with_a_sentence() {
 fn the_estimate_of_memory_counts_images_and_leaves_out_what_frozen_layers_do_not_keep() {
     let place = Workplace::new();
     let line = ["data=synthetic", "data.train_size=2000", "data.val_size=100", "--image-size=224", "--stem=imagenet"];
-    let memory = |freeze: &str| {
-        let arguments = [&line[..], &["--backend=flex", "--dry-run", "--freeze", freeze]].concat();
+    let memory = |more: &str| {
+        let arguments = [&line[..], &["--backend=flex", "--dry-run", more]].concat();
         let plan = succeeded(&place.bare(&arguments).output().unwrap());
         plan.lines().find(|line| line.starts_with("memory")).unwrap().to_string()
     };
     // 2100 x 3 x 224 x 224 bytes.
     assert!(
-        memory("none")
+        memory("--freeze=none")
             .ends_with("958 MiB per replica, 1.39 GiB in this process including 301 MiB of images (estimate)"),
         "{}",
-        memory("none")
+        memory("--freeze=none")
     );
-    assert!(memory("backbone").contains("about 263 MiB per replica"), "{}", memory("backbone"));
+    let few = memory("--freeze=backbone");
+    assert!(few.contains("about 263 MiB per replica"), "{few}");
+    let again = memory("--grad-checkpointing");
+    assert!(again.contains("about 685 MiB per replica"), "{again}");
 }
 
 #[test]

@@ -233,6 +233,11 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
     let measured = Measured { in_processes: true, ..even(8, &[1.0, 1.0], 0.0) };
     let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..4, 4..8] }, 1);
     assert_eq!(it.memory, [4.0 + 2.0 * 4.0, 4.0 + 4.0]);
+    // What is computed again is there for one unit at a time.
+    let mut measured = even(8, &[1.0, 1.0], 0.0);
+    (measured.units[2].again, measured.units[5].again) = (7.0, 3.0);
+    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..5, 5..8] }, 1);
+    assert_eq!(it.memory, [5.0 + 6.0 * 5.0 + 7.0, 3.0 + 6.0 * 3.0 + 3.0]);
 }
 
 #[test]

@@ -25,6 +25,8 @@ use kiln_training::{ModelConfig, Stem};
 use parking_lot::Mutex;
 
 use crate::command::Workplace;
+#[cfg(feature = "gloo")]
+use crate::command::succeeded;
 use crate::reference::run::{Experiment, Recorder, hosted};
 use crate::small::{narrow, train_with};
 use crate::stages::{experiment, outcome, reports};
@@ -237,10 +239,7 @@ fn what_is_computed_again_takes_no_memory_before() {
 #[cfg(feature = "gloo")]
 #[test]
 fn nor_in_several_processes() {
-    use crate::command::succeeded;
-
-    let place = Workplace::new();
-    let arguments = [&SMALL[..], &["--deterministic", "--check-every=1"]].concat();
+    let (place, arguments) = (Workplace::new(), [&SMALL[..], &["--deterministic", "--check-every=1"]].concat());
     place.train("kept", &arguments);
     for [stages, processes] in [[1, 2], [2, 2], [3, 2], [2, 4]] {
         let (name, cut) = (format!("{stages}-{processes}"), format!("--stages={stages}"));
@@ -250,3 +249,17 @@ fn nor_in_several_processes() {
         place.run(&name).equals(&place.run("kept"), 2);
     }
 }
+
+#[cfg(feature = "gloo")]
+#[test]
+fn nor_in_an_elastic_run() {
+    let place = Workplace::new();
+    crate::stand_in::over_gloo_only();
+    place.train("kept", &SMALL);
+    let elastic = ["--elastic", "--gpu-ids=0,1", "--stages=2", "--grad-checkpointing"];
+    place.train("elastic", &[&SMALL[..], &elastic].concat());
+    place.run("elastic").equals(&place.run("kept"), 2);
+}
+
+#[cfg(feature = "gloo")]
+over_nccl! { nor_in_several_processes }

@@ -112,16 +112,35 @@ mod tests {
     use super::*;
     use crate::parallel::local_group;
 
-    #[test]
-    fn a_device_is_asked_only_for_a_new_size_and_another_size_elsewhere_is_refused() {
-        let group = MicroBatchGroup::<Flex> {
+    fn group(combined: Option<Mutex<HashMap<usize, Payload>>>) -> MicroBatchGroup<Flex> {
+        MicroBatchGroup {
             collective: local_group(1, None, Duration::from_secs(1)).remove(0),
             key: Key { step: 0, micro_batch: 0, operation: Operation::Validation },
             shares_tensors: false,
             early: None,
             agreed: Agreed::default(),
-            combined: None,
+            combined,
+        }
+    }
+
+    #[test]
+    fn units_that_are_computed_again_exchange_nothing_in_their_second_forward_pass() {
+        let (group, calls) = (group(Some(Mutex::default())), Mutex::new(0));
+        let exchange = |layer, direction| {
+            group.all(layer, direction, |_| {
+                *calls.lock() += 1;
+                Ok(*calls.lock())
+            })
         };
+        let both = [(0, Direction::Forward), (1, Direction::Forward)].map(|(layer, way)| exchange(layer, way));
+        assert_eq!(both, [1, 2]);
+        assert_eq!([exchange(1, Direction::Forward), exchange(1, Direction::Backward)], [2, 3]);
+        assert_eq!([exchange(0, Direction::Forward), exchange(0, Direction::Backward)], [1, 4]);
+    }
+
+    #[test]
+    fn a_device_is_asked_only_for_a_new_size_and_another_size_elsewhere_is_refused() {
+        let group = group(None);
         group.agree(0, 64.0, &|| true);
         group.agree(1, 16.0, &|| true);
         group.agree(0, 64.0, &|| panic!("the device was asked for a size that all had before"));
