@@ -9,7 +9,8 @@ use kiln_engine::checkpoint::{
     Best, Content, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
     write_atomic,
 };
-use kiln_engine::optim::LossScale;
+use kiln_engine::exact::Exact;
+use kiln_engine::optim::{LossScale, Plateau};
 use kiln_system::Error;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
@@ -92,6 +93,7 @@ proptest! {
             elapsed_seconds: 0.1 + 0.2, seed: u64::MAX, world_size: 4, data_fingerprint: "ab\"c".into(),
             progress: Progress { loss_sum: f64::from_bits(sum), correct: 3, samples: 4, counted: None },
             loss_scale: LossScale { scale: 0.5, good_steps: 3, skipped: 1 },
+            plateau: Plateau { best: Some(Exact(metric)), bad: 1, cooldown: 2, reductions: 3 },
         };
         let back = RunState::from_json(&state.to_json(), Path::new("state.json")).unwrap();
         // NaN differs from itself, but its text does not.

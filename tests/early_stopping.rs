@@ -2,7 +2,7 @@
 
 use kiln::metrics::Record;
 
-use crate::command::{STEPS_PER_EPOCH, Workplace};
+use crate::command::{STEPS_PER_EPOCH, Workplace, errors};
 
 /// The accuracy of each validation of a run.
 fn accuracies(place: &Workplace, run: &str) -> Vec<f64> {
@@ -36,6 +36,39 @@ fn a_run_ends_after_so_many_epochs_without_a_better_validation() {
     assert_eq!(epochs(&place, "run").0, 3, "nothing was trained");
     place.train("run", &["--epochs=20", "--early-stopping=4", "--learning-rate=1e-12", "--resume"]);
     assert_eq!(epochs(&place, "run"), (5, 1), "more patience lets it go on");
+}
+
+#[test]
+fn a_plateau_halves_the_rate_after_validations_that_are_no_better_in_a_resumed_run_too() {
+    let place = Workplace::new();
+    let arguments = ["--epochs=9", "--schedule=plateau", "schedule.patience_epochs=0", "schedule.gamma=0.5"];
+    let arguments = [&arguments[..], &["--optimizer=rmsprop", "--learning-rate=1e-3"]].concat();
+    let output = place.train("calm", &arguments);
+    assert!(
+        output.contains("then x 0.5 whenever more than 0 validations in a row are no better, down to 0"),
+        "{output}"
+    );
+    let (mut rate, mut best) = (2e-3, f64::MIN);
+    let mut expected = Vec::new();
+    for accuracy in accuracies(&place, "calm") {
+        expected.extend([rate; STEPS_PER_EPOCH]);
+        rate *= if accuracy > best * 1.0001 { 1.0 } else { 0.5 };
+        best = best.max(accuracy);
+    }
+    let rates = |run: &str| place.run(run).rates().into_iter().map(|(_, rate)| rate).collect::<Vec<_>>();
+    assert_eq!(rates("calm"), expected);
+    assert!(rate < 2e-3 / 4.0, "it was halved again and again: {rate}");
+    // Inside an epoch, at its end, on other devices.
+    for (steps, device) in
+        [("--max-steps=10", "--gpu-ids=0"), ("--max-steps=16", "--gpu-ids=0,1"), ("--max-steps=23", "--gpu-ids=1")]
+    {
+        place.train("cut", &[&arguments[..], &[steps, device, "--resume=auto"]].concat());
+    }
+    place.train("cut", &[&arguments[..], &["--resume"]].concat());
+    assert_eq!(rates("cut"), expected);
+    place.run("cut").equals(&place.run("calm"), 9);
+    let refused = place.small("cut", &["--epochs=10", "--optimizer=adam", "--resume"]).output().unwrap();
+    assert!(errors(&refused)[0].contains("optim.optimizer: saved \"rmsprop\", now \"adam\""), "{:?}", errors(&refused));
 }
 
 #[test]

@@ -45,13 +45,15 @@ fn optimizer<B: HostBackend>(config: &OptimConfig) -> Optimizer<B> {
     Optimizer::new(config, [("matrix", 12, false), ("bias", 5, true)].map(parameter).to_vec())
 }
 
-/// Trains the fixture's tensors; after `reload` steps the optimizer is replaced by one loaded from its state.
-fn trained<B: HostBackend>(config: &OptimConfig, reload: usize) -> Vec<Tensor<B, 1>> {
+/// Trains the fixture's tensors in five steps, `rounds` times; after `reload` steps the optimizer is replaced by one
+/// that is loaded from its state.
+fn trained<B: HostBackend>(config: &OptimConfig, reload: usize, rounds: usize) -> Vec<Tensor<B, 1>> {
     let fixture = fixture();
     let mut params = tensors::<B>(&fixture["params"]);
     let mut own = optimizer::<B>(config);
     let steps = fixture["rates"].as_array().unwrap().iter().zip(fixture["gradients"].as_array().unwrap());
-    for (step, (rate, gradients)) in steps.enumerate() {
+    let count = steps.len() * rounds;
+    for (step, (rate, gradients)) in steps.cycle().take(count).enumerate() {
         if step == reload {
             let state = own.state();
             own = optimizer(config);
@@ -78,7 +80,7 @@ fn rules_of_torch<B: HostBackend>() {
     let rules = [("sgd", sgd), ("momentum", momentum), ("nesterov", nesterov), ("adamw", adamw), ("lars", lars)];
     for (name, config) in rules {
         for reload in [5, 2] {
-            assert_close::<B>(name, &trained::<B>(&config, reload), &fixture()["results"][name]);
+            assert_close::<B>(name, &trained::<B>(&config, reload, 1), &fixture()["results"][name]);
         }
     }
 }
@@ -96,9 +98,40 @@ fn lars_leaves_zero<B: HostBackend>() {
     assert_eq!(stepped, [vec![-1.5; 12], vec![-1.0; 5]].concat());
 }
 
+/// The parameters after steps of timm's optimizers.
+fn rules_of_timm() -> Option<Value> {
+    let found = ask("timm", "timm_rules.py", &[&file("tests/fixtures/optimizers.json")])?;
+    Some(serde_json::from_str(&found).unwrap())
+}
+
+/// Ten steps, of which the last are by an optimizer loaded from the state of the first.
+fn factory_of_timm<B: HostBackend>() {
+    let Some(theirs) = rules_of_timm() else { return };
+    let moments = |optimizer| OptimConfig {
+        optimizer,
+        beta1: 0.8,
+        beta2: 0.99,
+        eps: 1e-6,
+        weight_decay: 0.05,
+        ..Default::default()
+    };
+    let rmsprop = OptimConfig { eps: 0.0316, alpha: 0.9, ..moments(OptimizerKind::RmsProp) };
+    let plain = OptimConfig { eps: 1e-8, alpha: 0.99, momentum: 0.0, weight_decay: 0.0, ..rmsprop.clone() };
+    for (name, config) in [
+        ("adam", moments(OptimizerKind::Adam)),
+        ("adamw", moments(OptimizerKind::AdamW)),
+        ("nadamw", moments(OptimizerKind::NAdamW)),
+        ("rmsprop", rmsprop),
+        ("rmsprop without decay and momentum", plain),
+    ] {
+        for reload in [10, 4] {
+            assert_close::<B>(name, &trained::<B>(&config, reload, 2), &theirs[name]);
+        }
+    }
+}
+
 fn lamb_of_timm<B: HostBackend>() {
-    let Some(found) = ask("timm", "timm_rules.py", &[&file("tests/fixtures/optimizers.json")]) else { return };
-    let theirs: Value = serde_json::from_str(&found).unwrap();
+    let Some(theirs) = rules_of_timm() else { return };
     for (name, weight_decay) in [("decay", 0.05), ("plain", 0.0)] {
         let config = OptimConfig {
             optimizer: OptimizerKind::Lamb,
@@ -109,7 +142,7 @@ fn lamb_of_timm<B: HostBackend>() {
             ..OptimConfig::default()
         };
         for reload in [5, 2] {
-            assert_close::<B>(name, &trained::<B>(&config, reload), &theirs[name]);
+            assert_close::<B>(name, &trained::<B>(&config, reload, 1), &theirs[name]);
         }
     }
 }
@@ -200,7 +233,15 @@ fn arenas_change_nothing<B: HostBackend>() {
     let sum = |values: Vec<Vec<f32>>| values.concat().iter().map(|value| f64::from(*value)).sum::<f64>();
     assert!((sum(numbers(packed.clone())) - sum(numbers(values(0)))).abs() < 1e-6, "the rest is zero");
     assert_eq!(numbers(together.unpack(packed)), numbers(values(0)));
-    for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW, OptimizerKind::Lars, OptimizerKind::Lamb] {
+    for optimizer in [
+        OptimizerKind::Sgd,
+        OptimizerKind::Adam,
+        OptimizerKind::AdamW,
+        OptimizerKind::NAdamW,
+        OptimizerKind::RmsProp,
+        OptimizerKind::Lars,
+        OptimizerKind::Lamb,
+    ] {
         let config = OptimConfig {
             optimizer,
             momentum: 0.9,
@@ -231,6 +272,7 @@ fn arenas_change_nothing<B: HostBackend>() {
 on_every_backend! {
     parameters_that_share_a_vector_take_the_steps_they_take_alone => || arenas_change_nothing::<TestBackend>();
     update_rules_are_those_of_torch_across_a_reload_too => || rules_of_torch::<TestBackend>();
+    optimizers_of_timms_factory_take_its_steps_across_a_reload_too => || factory_of_timm::<TestBackend>();
     lamb_is_that_of_timm => || lamb_of_timm::<TestBackend>();
     a_matrix_of_zeros_is_trained_by_lars_too => || lars_leaves_zero::<TestBackend>();
     clipping_by_the_global_norm_is_that_of_torch => || clipping_of_torch::<TestBackend>();

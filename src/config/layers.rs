@@ -235,7 +235,10 @@ impl Reader<'_> {
     fn origin(&mut self, is_resumed: bool) -> Layer {
         let mut layer = Layer::default();
         if let Some(origin) = self.origin.filter(|_| !is_resumed) {
-            for (key, text) in origin.defaults.iter().copied().flatten() {
+            let network = self.request.flags.iter().rev().find(|flag| flag.key == "--model");
+            let is_it = |(name, _): &&(&str, _)| network.is_some_and(|network| network.value == *name);
+            let own = origin.networks.iter().filter(is_it).map(|(_, sets)| *sets);
+            for (key, text) in origin.defaults.iter().copied().chain(own).flatten() {
                 let place = format!("default of {}", origin.script);
                 layer.add_text(key, text, place, self.schema, self.complaints);
             }

@@ -121,7 +121,8 @@ fn settle_rate(origin: &Origin, layers: &Layers, config: &mut Config) -> Option<
         return Some(format!("the learning rate {rate} is for the global batch: --lr-scaling none"));
     }
     // timm's rule for optimizers with "ada" or "lamb" in their names.
-    let is_adaptive = matches!(config.optim.optimizer, OptimizerKind::AdamW | OptimizerKind::Lamb);
+    let is_adaptive =
+        !matches!(config.optim.optimizer, OptimizerKind::Sgd | OptimizerKind::RmsProp | OptimizerKind::Lars);
     if layers.typed(SCALING).is_none() {
         config.schedule.lr_scaling = if is_adaptive { LrScaling::Sqrt } else { LrScaling::Linear };
     }

@@ -111,6 +111,7 @@ pub(crate) const RANGES: &[(&str, Range)] = &[
     ("optim.weight_decay", Range::AtLeast(0.0)),
     ("optim.beta1", Range::Fraction),
     ("optim.beta2", Range::Fraction),
+    ("optim.alpha", Range::Fraction),
     ("optim.eps", Range::Above(0.0)),
     ("optim.trust_coefficient", Range::Above(0.0)),
     ("optim.bce_threshold", Range::Fraction),

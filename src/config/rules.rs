@@ -296,9 +296,11 @@ impl Rules<'_> {
         self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
 
         let (kind, gamma) = (self.merged.config.schedule.kind, self.merged.config.schedule.gamma);
-        let broken = || format!("gamma must be at most 1 for the step schedule, got '{gamma}'");
+        let name = if kind == ScheduleKind::Step { "step" } else { "plateau" };
+        let broken = || format!("gamma must be at most 1 for the {name} schedule, got '{gamma}'");
+        let falls = matches!(kind, ScheduleKind::Step | ScheduleKind::Plateau);
         let keys = ["schedule.gamma", "schedule.kind"];
-        self.require(kind != ScheduleKind::Step || gamma <= 1.0, &keys, broken, "use schedule.gamma=0.1");
+        self.require(!falls || gamma <= 1.0, &keys, broken, "use schedule.gamma=0.1");
 
         let broken = || "warmup epochs cannot be combined with schedule 'onecycle', which has its own rise".into();
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";

@@ -18,6 +18,7 @@
 //! | [`parallel`] | tasks, samples, collectives in memory, over Gloo and NCCL, replicas and their learner, stages, generations |
 //! | [`checkpoint`] | atomic directories, retention, a run's directory and its lock |
 //! | [`state`] | named tensors on the host |
+//! | [`exact`] | numbers in JSON with all of their bits |
 //!
 //! # A batch, from the loader to the update
 //!
@@ -44,6 +45,7 @@
 //! This crate knows neither images nor networks, command lines, terminals or how processes meet.
 
 pub mod checkpoint;
+pub mod exact;
 pub mod nn;
 pub mod optim;
 pub mod parallel;

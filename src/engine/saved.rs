@@ -9,9 +9,8 @@ use kiln_system::file::TEXT;
 use kiln_system::{Error, Result, printable, shown};
 use parking_lot::Mutex;
 
-use crate::checkpoint::{
-    Best, Content, Exact, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir,
-};
+use crate::checkpoint::{Best, Content, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
+use crate::exact::Exact;
 use crate::parallel::{
     Counts, DataParallel, EpochReport, HostBackend, Observer, Plan, Position, StartingPoint, StepReport, Task,
     TrainingState, Write,
@@ -54,6 +53,7 @@ fn run_state(position: &Position, identity: Identity) -> RunState {
         world_size: identity.world_size,
         data_fingerprint: identity.fingerprint,
         loss_scale: position.loss_scale,
+        plateau: position.plateau,
         progress: Progress {
             loss_sum: position.running.loss,
             correct,
@@ -99,6 +99,7 @@ pub fn position(state: &RunState, plan: &Plan) -> Position {
         },
         best: state.best.map(|best| (best.metric, best.step)),
         loss_scale: state.loss_scale,
+        plateau: state.plateau,
     }
 }
 

@@ -207,13 +207,17 @@ fn schedule(prepared: &Prepared) -> String {
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of the steps, then down"
             );
         }
+        ScheduleKind::Plateau => format!(
+            "x {} whenever more than {} validations in a row are no better, down to {last}",
+            schedule.gamma, schedule.patience
+        ),
         ScheduleKind::Step if schedule.milestones.is_empty() => {
             format!("x {} every {} steps", schedule.gamma, schedule.decay_steps)
         }
         ScheduleKind::Step => format!("x {} at steps {}", schedule.gamma, enumerate(&schedule.milestones, "and")),
     };
     let from = match (schedule.warmup_steps, schedule.counts_warmup, schedule.kind) {
-        (0, ..) | (_, _, ScheduleKind::Constant) => "",
+        (0, ..) | (_, _, ScheduleKind::Constant | ScheduleKind::Plateau) => "",
         (_, true, _) => ", counted from the start",
         (_, false, ScheduleKind::Step) => ", counted from the end of the warm-up",
         _ => "",
@@ -235,12 +239,16 @@ fn schedule(prepared: &Prepared) -> String {
 }
 
 fn optimizer(optim: &OptimConfig) -> String {
+    let betas = format!("betas {} and {}", optim.beta1, optim.beta2);
     let mut words = match optim.optimizer {
         OptimizerKind::Sgd => {
             format!("SGD, {}momentum {}", if optim.nesterov { "Nesterov " } else { "" }, optim.momentum)
         }
-        OptimizerKind::AdamW => format!("AdamW, betas {} and {}", optim.beta1, optim.beta2),
-        OptimizerKind::Lamb => format!("LAMB, betas {} and {}", optim.beta1, optim.beta2),
+        OptimizerKind::Adam => format!("Adam, {betas}"),
+        OptimizerKind::AdamW => format!("AdamW, {betas}"),
+        OptimizerKind::NAdamW => format!("NAdamW, {betas}"),
+        OptimizerKind::Lamb => format!("LAMB, {betas}"),
+        OptimizerKind::RmsProp => format!("RMSprop, alpha {}, momentum {}", optim.alpha, optim.momentum),
         OptimizerKind::Lars => format!("LARS, momentum {}, trust {}", optim.momentum, optim.trust_coefficient),
     };
     words.push_str(match optim.loss {

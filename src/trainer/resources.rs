@@ -95,8 +95,8 @@ fn weights(optim: &OptimConfig, parameters: ParameterCount) -> usize {
 /// Numbers that the optimizer keeps for each parameter.
 fn slots(optim: &OptimConfig) -> usize {
     match optim.optimizer {
-        OptimizerKind::AdamW | OptimizerKind::Lamb => 2,
-        _ => 1,
+        OptimizerKind::Sgd | OptimizerKind::Lars => 1,
+        _ => 2,
     }
 }
 

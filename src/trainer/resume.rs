@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kiln_engine::checkpoint::{Loaded, RunState, differences};
 use kiln_engine::optim::Schedule;
-use kiln_engine::parallel::{Plan, TrainingState};
+use kiln_engine::parallel::{Plan, Position, TrainingState};
 use kiln_engine::saved::{document, position, run_state_of, state as state_in};
 use kiln_system::{Error, Result, shown};
 
@@ -103,15 +103,16 @@ pub(super) fn written(path: PathBuf, text: String) -> Saved {
     Saved { path, text: removed::without(&text), older: OLDER, note: None, without: &[] }
 }
 
-/// Describes how the learning rate continues after `step` steps, if the saved schedule would continue differently.
-pub(super) fn other_rate(checkpoint: &Loaded, plan: &Plan, step: usize) -> Result<Option<String>> {
+/// Describes how the learning rate continues at `position`, if the saved schedule would continue differently.
+pub(super) fn other_rate(checkpoint: &Loaded, plan: &Plan, position: &Position) -> Result<Option<String>> {
     // A configuration that is no longer valid may be forced.
     let Ok(saved) = toml::from_str::<Config>(&saved(checkpoint)?.whole()) else { return Ok(None) };
     let lengths = [saved.run.epochs, plan.sampler.steps_per_epoch()];
     let (world, accumulated) = (saved.parallel.world_size, saved.run.accumulation_steps);
     let before = Schedule::new(&saved.schedule, saved.optim.learning_rate, world, accumulated, lengths);
-    let [old, new] = [&before, &plan.schedule].map(|schedule| schedule.at(step) as f32);
-    let last = before.at(step.saturating_sub(1)) as f32;
+    let (step, reductions) = (position.global_step, position.plateau.reductions);
+    let [old, new] = [&before, &plan.schedule].map(|schedule| schedule.reduced(step, reductions) as f32);
+    let last = before.reduced(step.saturating_sub(1), reductions) as f32;
     let next = step + 1;
     Ok((old != new).then(|| {
         format!(

@@ -216,7 +216,7 @@ impl Beginning {
             return Ok(Self { network, start, seconds: 0.0, logged, resumed_from: None, rate: None });
         };
         let (training, state) = restore(config, prepared, &checkpoint)?;
-        let rate = other_rate(&checkpoint, &prepared.plan, training.position.global_step)?;
+        let rate = other_rate(&checkpoint, &prepared.plan, &training.position)?;
         let (network, start) = network.restore(&training, &shown(&checkpoint.path))?;
         let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
         let logged = LogPosition { step: state.global_step, epoch_end };

@@ -2,9 +2,12 @@
 
 use kiln::config::alias::origins::ORIGINS;
 use kiln::config::resolve;
-use kiln_engine::optim::{LossKind, LrScaling, Schedule};
+use kiln_engine::optim::{LossKind, LrScaling, OptimizerKind, Schedule};
 use kiln_engine::parallel::BnStatistics;
+use kiln_data::Interpolation;
 use kiln_system::Error;
+
+use crate::python::ask;
 
 use super::{Cli, Command, Config, complaint, complaints, config, request, resolved};
 
@@ -246,6 +249,43 @@ fn every_default_and_word_of_an_origin_is_valid() {
             assert!(kiln::config::alias::find(word).is_some(), "{}: {word}", origin.name);
         }
     }
+}
+
+#[test]
+fn optimizers_have_the_settings_of_their_script() {
+    let optim = |line: &str| config(&words(line)).optim;
+    let found = optim("--as torchvision --opt rmsprop --momentum 0.8");
+    assert_eq!((found.optimizer, found.alpha, found.eps, found.momentum), (OptimizerKind::RmsProp, 0.9, 0.0316, 0.8));
+    for (name, kind, scaling) in [
+        ("adam", OptimizerKind::Adam, LrScaling::Sqrt),
+        ("nadamw", OptimizerKind::NAdamW, LrScaling::Sqrt),
+        ("rmsprop", OptimizerKind::RmsProp, LrScaling::Linear),
+    ] {
+        let line = format!("--as timm x --opt {name}");
+        let found = optim(&line);
+        assert_eq!((found.optimizer, found.alpha, found.eps, found.momentum), (kind, found.alpha, 1e-8, 0.9));
+        assert!(name != "rmsprop" || found.alpha == 0.9);
+        assert!(!found.decay_norm_bias && !found.nesterov, "{name}");
+        assert_eq!(config(&words(&line)).schedule.lr_scaling, scaling, "{name}");
+    }
+    assert!(complaint(&words("--as timm x --opt rmsproptf")).contains("choices of --optimizer"));
+}
+
+#[test]
+fn every_network_has_the_crop_and_the_interpolation_of_timm() {
+    let names = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "wide_resnet101_2"];
+    let names = [&names[..], &["resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d"]].concat();
+    let arguments: Vec<_> = names.iter().map(std::path::Path::new).collect();
+    let Some(found) = ask("timm", "timm_frames.py", &arguments) else { return };
+    let theirs: Vec<(f64, Interpolation)> = serde_json::from_str(&found).unwrap();
+    assert_eq!(theirs.len(), names.len());
+    for (name, theirs) in names.iter().zip(theirs) {
+        let data = config(&["--as", "timm", "x", "--model", name]).data;
+        assert_eq!((data.center_crop, data.interpolation), theirs, "{name}");
+    }
+    let typed = "--as timm x --model wide_resnet101_2 --crop-pct 0.9 data.interpolation=nearest";
+    let data = config(&words(typed)).data;
+    assert_eq!((data.center_crop, data.interpolation), (0.9, Interpolation::Nearest), "what is typed wins");
 }
 
 #[test]

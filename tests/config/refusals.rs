@@ -140,6 +140,7 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["optim.eps=0", "run.seed=1"], "eps must be above 0"),
         (["schedule.gamma=101", "run.seed=1"], "gamma must be above 0 and at most 100"),
         (["schedule.gamma=1.5", "--schedule=step"], "gamma must be at most 1 for the step schedule"),
+        (["schedule.gamma=1.5", "--schedule=plateau"], "gamma must be at most 1 for the plateau schedule"),
         (["data.augment=2", "run.seed=1"], "augment must be true or false, got '2'"),
         (["data.auto_augment=ra", "run.seed=1"], "auto augment must be ta_wide, imagenet, cifar10, augmix, augmix-s1"),
         (["data.erasing_count=0", "run.seed=1"], "erasing count must be at least 1 and at most 100, got '0'"),

@@ -9,7 +9,8 @@ use kiln_data::{Exif, Normalization};
 use kiln_engine::checkpoint::content::Entry;
 use kiln_engine::checkpoint::manifest::Manifest;
 use kiln_engine::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};
-use kiln_engine::optim::LossScale;
+use kiln_engine::exact::Exact;
+use kiln_engine::optim::{LossScale, Plateau};
 use kiln_engine::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use sha2::{Digest, Sha256};
 use tempfile::tempdir;
@@ -87,6 +88,7 @@ fn state() -> RunState {
         data_fingerprint: "0123456789abcdef".into(),
         progress: Progress { loss_sum: 2.5, correct: 9, samples: 32, counted: None },
         loss_scale: LossScale::default(),
+        plateau: Plateau { best: Some(Exact(0.75)), bad: 1, cooldown: 2, reductions: 3 },
     }
 }
 

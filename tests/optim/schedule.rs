@@ -1,8 +1,11 @@
 //! The learning rate as a function of the step, and the loss scale of f16: numbers without tensors.
 
 use kiln_engine::optim::{
-    CountedFrom, LossScale, LrScaling, Schedule, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
+    CountedFrom, LossScale, LrScaling, Plateau, Schedule, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
 };
+use serde_json::{Value, json};
+
+use crate::python::ask;
 
 fn schedule(kind: ScheduleKind, config: ScheduleConfig) -> Schedule {
     Schedule::new(&ScheduleConfig { kind, ..config }, 0.1, 4, 2, [10, 20])
@@ -131,6 +134,69 @@ fn one_cycle_and_restarts_are_those_of_torch() {
 const ONE_CYCLE: [f64; 6] =
     [0.016000000000000014, 0.11496623289613117, 0.4, 0.3999496471899134, 0.19551320509129047, 1.6e-06];
 const RESTARTS: [f64; 6] = [0.4, 0.04055487992803697, 0.4, 0.22000000000000003, 0.04013877347666988, 0.4];
+
+/// The rate of every epoch of a run as `plateau.py` has it; after each validation the memory goes through its text.
+fn rates_on_a_plateau(run: &Value) -> Vec<f64> {
+    let number = |name: &str| run[name].as_f64().unwrap();
+    let scores: Vec<f64> = serde_json::from_value(run["scores"].clone()).unwrap();
+    let config = ScheduleConfig {
+        kind: ScheduleKind::Plateau,
+        warmup_epochs: run["warmup"].as_f64().unwrap_or(0.0),
+        warmup_start: 0.01,
+        interval: ScheduleInterval::Epoch,
+        gamma: number("factor"),
+        patience_epochs: number("patience") as usize,
+        cooldown_epochs: number("cooldown") as usize,
+        final_lr: number("min"),
+        ..ScheduleConfig::default()
+    };
+    let schedule = Schedule::new(&config, number("lr"), 1, 1, [scores.len(), 3]);
+    let mut plateau = Plateau::default();
+    let rate = |(epoch, score): (usize, &f64)| {
+        let rates = [0, 1, 2].map(|step| schedule.reduced(3 * epoch + step, plateau.reductions));
+        assert_eq!(rates, [rates[0]; 3], "the rate of an epoch");
+        plateau.validated(&schedule, *score, 3 * (epoch + 1));
+        plateau = serde_json::from_str(&serde_json::to_string(&plateau).unwrap()).unwrap();
+        rates[0]
+    };
+    scores.iter().enumerate().map(rate).collect()
+}
+
+#[test]
+fn a_plateau_has_the_rates_of_torch_and_of_timm_with_the_same_scores() {
+    // Accuracies that rise, stay, rise by less than the threshold, fall, and rise again.
+    let rising = [0.1, 0.3, 0.5, 0.5, 0.50004, 0.50004, 0.4, 0.52, 0.52, 0.52, 0.1, 0.2, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6];
+    let scores: Vec<f64> = rising.into_iter().chain([0.60005; 30]).collect();
+    let losses: Vec<f64> = scores.iter().map(|score| score - 2.0).collect();
+    let run = |scores: &[f64], [lr, factor, min]: [f64; 3], [patience, cooldown]: [usize; 2], warmup: Option<usize>| {
+        json!({
+            "scores": scores, "lr": lr, "factor": factor, "min": min, "patience": patience, "cooldown": cooldown,
+            "warmup": warmup,
+        })
+    };
+    let runs = [
+        run(&scores, [0.1, 0.1, 0.0], [10, 0], None),
+        run(&scores, [0.1, 0.5, 0.0], [2, 0], None),
+        run(&scores, [0.1, 0.5, 0.004], [2, 3], None),
+        run(&scores, [0.1, 0.1, 0.0], [0, 0], None),
+        run(&losses, [0.1, 0.1, 0.0], [0, 1], None),
+        run(&losses, [0.3, 0.7, 0.01], [1, 2], None),
+        run(&[&[0.0; 4], &scores[..]].concat(), [0.1, 0.5, 0.0], [1, 0], None),
+        run(&scores, [0.1, 0.5, 0.001], [1, 0], Some(3)),
+        run(&scores, [0.1, 0.1, 0.0], [3, 0], Some(0)),
+        run(&scores, [0.1, 0.5, 0.0], [0, 0], Some(6)),
+    ];
+    let text = serde_json::to_string(&runs).unwrap();
+    let Some(found) = ask("timm", "plateau.py", &[text.as_ref()]) else { return };
+    let theirs: Vec<Vec<f64>> = serde_json::from_str(&found).unwrap();
+    assert_eq!(theirs.len(), runs.len());
+    for (run, theirs) in runs.iter().zip(theirs) {
+        let ours = rates_on_a_plateau(run);
+        let is_close = ours.iter().zip(&theirs).all(|(ours, theirs)| (ours - theirs).abs() <= 1e-12 * theirs);
+        assert!(is_close && ours.len() == theirs.len(), "{ours:?} and not {theirs:?}");
+        assert!(ours[ours.len() - 1] < ours.iter().copied().fold(0.0, f64::max), "it is reduced: {run}");
+    }
+}
 
 #[test]
 fn the_loss_scale_doubles_after_two_thousand_good_steps_and_halves_after_a_bad_one() {

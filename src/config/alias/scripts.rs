@@ -56,12 +56,15 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("momentum", &[("optim.optimizer", "sgd")]),
                 ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
                 ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                ("adam", &[("optim.optimizer", "adam")]),
                 ("adamw", &[("optim.optimizer", "adamw")]),
+                ("nadamw", &[("optim.optimizer", "nadamw")]),
                 ("lars", &[("optim.optimizer", "lars")]),
                 // timm's Lamb clips by itself.
                 ("lamb", &[("optim.optimizer", "lamb"), ("optim.eps", "1e-6"), ("optim.clip_grad_norm", "1.0")]),
             ],
-            "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's",
+            "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's; rmsprop needs --as timm \
+             or --as torchvision",
         ),
     ),
     Alias::word("--clip-grad", Read(clip)),
@@ -88,6 +91,7 @@ pub(super) const FLAGS: &[Alias] = &[
                     &[("schedule.kind", "step"), ("schedule.milestones", "89,179,269"), FROM_START, BY_EPOCH],
                 ),
                 ("poly", &[("schedule.kind", "poly"), FROM_START, BY_EPOCH]),
+                ("plateau", &[("schedule.kind", "plateau"), BY_EPOCH]),
             ],
             "'train --help' lists the choices of --schedule",
         ),
@@ -163,10 +167,7 @@ pub(super) const FLAGS: &[Alias] = &[
         ),
     ),
     Alias::word("--input-size", Read(input_size)),
-    Alias::word(
-        "--cooldown-epochs",
-        Choice(&[("0", &[])], "a schedule ends with the last epoch; raise --epochs, and set schedule.final_lr"),
-    ),
+    Alias::word("--cooldown-epochs", Read(cooldown)),
     Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
     Alias::word("--log-dir", Nothing("logs are in the run's directory; use --output-dir DIR and --tensorboard")),
     Alias::switch("--no-cuda", Sets(&[("parallel.backend", "flex")])),
@@ -219,6 +220,14 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--torchcompile", ALWAYS),
     Alias::switch("--use-deterministic-algorithms", Sets(&[("run.deterministic", "true")])),
 ];
+
+/// More epochs at the end of a cyclic schedule; timm's others do not read it.
+fn cooldown(value: &str, line: &Line) -> super::Read {
+    if value == "0" || matches!(line.value("--sched"), Some("step" | "multistep" | "plateau")) {
+        return Ok(Vec::new());
+    }
+    Err(("0", "a schedule ends with the last epoch; raise --epochs, and set schedule.final_lr".into()))
+}
 
 /// timm drops the rate one epoch before each.
 fn milestones(value: &str, line: &Line) -> super::Read {

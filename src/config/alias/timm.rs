@@ -146,10 +146,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--lr-cycle-decay", Choice(&[("1", &[]), ("1.0", &[]), ("0.5", &[])], "use --schedule restarts")),
     Alias::word("--lr-cycle-limit", Choice(&[("1", &[])], "use --schedule restarts schedule.restart_epochs=N")),
     Alias::word("--lr-k-decay", Choice(&[("1", &[]), ("1.0", &[])], "use --schedule poly schedule.gamma=X")),
-    Alias::word(
-        "--patience-epochs",
-        Choice(&[("10", &[])], "the rate follows the step, not the validation; use --early-stopping EPOCHS"),
-    ),
+    Alias::key("--patience-epochs", "schedule.patience_epochs"),
     Alias::switch("--warmup-prefix", Nothing("use --epochs N with the warm-up's, and schedule.counted_from=warmup")),
     Alias::switch("--bce-loss", Sets(&[("optim.loss", "bce")])),
     Alias::key("--bce-target-thresh", "optim.bce_threshold"),

@@ -48,7 +48,7 @@ pub use lock::Lock;
 pub use manifest::Snapshot;
 pub use reading::{Loaded, is_there};
 pub use retention::{Keep, retain};
-pub use state::{Best, Exact, Progress, RunState};
+pub use state::{Best, Progress, RunState};
 pub use store::{Store, Which, all};
 
 /// The name of the file that lists the others, with their checksums.

@@ -9,7 +9,8 @@ use std::path::Path;
 use kiln_system::{Error, Result, shown};
 use serde::{Deserialize, Serialize};
 
-use crate::optim::LossScale;
+use crate::exact::{self, Exact};
+use crate::optim::{LossScale, Plateau};
 
 /// The version of the format that this build writes and reads.
 const VERSION: u64 = 1;
@@ -37,6 +38,8 @@ pub struct RunState {
     pub progress: Progress,
     #[serde(default)]
     pub loss_scale: LossScale,
+    #[serde(default, skip_serializing_if = "Plateau::is_new")]
+    pub plateau: Plateau,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -60,10 +63,6 @@ pub struct Progress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<[Exact; 2]>,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Exact(#[serde(with = "exact")] pub f64);
 
 impl RunState {
     pub fn to_json(&self) -> Vec<u8> {
@@ -90,25 +89,12 @@ impl RunState {
         }
         let state = document.get_mut("state").map(serde_json::Value::take).unwrap_or_default();
         let state: Self = serde_json::from_value(state).map_err(damaged)?;
-        let Progress { correct, samples, .. } = state.progress;
-        let counts = [state.global_step as u64, state.step_in_epoch as u64, state.samples_seen, correct, samples];
-        if state.epoch > MOST_EPOCHS || counts.iter().any(|count| *count > MOST) {
+        let (Progress { correct, samples, .. }, plateau) = (state.progress, &state.plateau);
+        let counts = [state.global_step, state.step_in_epoch, plateau.bad, plateau.cooldown, plateau.reductions];
+        let counts = counts.map(|count| count as u64).into_iter().chain([state.samples_seen, correct, samples]);
+        if state.epoch > MOST_EPOCHS || counts.into_iter().any(|count| count > MOST) {
             return Err(damaged(serde::de::Error::custom("its counts are larger than those of any run")));
         }
         Ok(state)
-    }
-}
-
-/// An f64 as the shortest text that reads back to the same value.
-mod exact {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(crate) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format!("{number:?}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|_| D::Error::custom(format!("'{text}' is not a number")))
     }
 }

@@ -10,8 +10,14 @@ use super::parameter::Parameter;
 pub enum OptimizerKind {
     /// Stochastic gradient descent with momentum, as PyTorch defines it.
     Sgd,
+    /// Kingma & Ba, 2015; weight decay is part of the gradient, as in PyTorch.
+    Adam,
     /// Adam with decoupled weight decay (Loshchilov & Hutter, 2019).
     AdamW,
+    /// AdamW with Nesterov momentum (Dozat, 2016), as timm's `NAdamW`.
+    NAdamW,
+    /// Gradients relative to their running size (Tieleman & Hinton, 2012), with momentum, as PyTorch defines it.
+    RmsProp,
     /// Layer-wise adaptive rate scaling for very large batches (You et al., 2017).
     Lars,
     /// AdamW with a step relative to the weights of each tensor, for large batches (You et al., 2020), as timm's `Lamb`.
@@ -42,6 +48,7 @@ pub struct OptimConfig {
     pub weight_decay: f64,
     pub beta1: f64,
     pub beta2: f64,
+    pub alpha: f64,
     pub eps: f64,
     pub trust_coefficient: f64,
     pub loss: LossKind,
@@ -84,6 +91,7 @@ impl Default for OptimConfig {
             weight_decay: 5e-4,
             beta1: 0.9,
             beta2: 0.999,
+            alpha: 0.99,
             eps: 1e-8,
             trust_coefficient: 0.001,
             loss: LossKind::CrossEntropy,
@@ -122,6 +130,8 @@ pub enum ScheduleKind {
     Poly,
     /// The peak until the end.
     Constant,
+    /// Multiplied by `gamma` when the validation has stopped improving, as PyTorch's `ReduceLROnPlateau`.
+    Plateau,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +190,8 @@ pub struct ScheduleConfig {
     pub step_epochs: usize,
     pub milestones: Vec<usize>,
     pub gamma: f64,
+    pub patience_epochs: usize,
+    pub cooldown_epochs: usize,
     pub restart_epochs: usize,
     pub restart_factor: usize,
     pub onecycle_rise: f64,
@@ -213,6 +225,8 @@ impl Default for ScheduleConfig {
             step_epochs: 30,
             milestones: Vec::new(),
             gamma: 0.1,
+            patience_epochs: 10,
+            cooldown_epochs: 0,
             restart_epochs: 10,
             restart_factor: 2,
             onecycle_rise: 0.3,

@@ -9,6 +9,7 @@ mod config;
 mod loss_scale;
 mod optimizer;
 mod parameter;
+mod plateau;
 mod rules;
 mod schedule;
 
@@ -22,4 +23,5 @@ pub use config::{
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, tensor_of};
 pub use parameter::Parameter;
+pub use plateau::Plateau;
 pub use schedule::Schedule;

@@ -1,7 +1,11 @@
 //! The update rules for one tensor.
 //!
 //! - SGD with momentum, dampening 0, coupled weight decay, optional Nesterov: as `torch.optim.SGD`.
-//! - AdamW: Loshchilov and Hutter 2019, decoupled weight decay, bias correction: as `torch.optim.AdamW`.
+//! - Adam and AdamW: Kingma and Ba 2015, Loshchilov and Hutter 2019, coupled and decoupled weight decay, bias
+//!   correction: as `torch.optim.Adam` and `AdamW`.
+//! - NAdamW: Dozat 2016, AdamW that looks one gradient ahead: as timm's `NAdamW`, not `torch.optim.NAdam`, which also
+//!   varies the momentum.
+//! - RMSprop: Tieleman and Hinton 2012, not centred, coupled weight decay: as `torch.optim.RMSprop`.
 //! - LARS: You, Gitman, Ginsburg 2017, eq. 6; one-dimensional tensors (biases, batch-norm) take plain SGD without
 //!   decay.
 //! - LAMB: You et al. 2020, algorithm 2: AdamW's direction, scaled for each tensor by the norm of its weights over that
@@ -13,7 +17,8 @@ use kiln_ops::{AdamW, Lars, Sgd, UpdateOps, download_each, primitive, tensor};
 
 use super::config::{OptimConfig, OptimizerKind};
 
-/// A rule's state of one tensor: momentum, or first and second moment. Empty before the first step.
+/// A rule's state of one tensor: momentum, first and second moment, or second moment and momentum. Empty before the
+/// first step.
 pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
 
 /// One step of one tensor, all `[elements]`.
@@ -31,11 +36,15 @@ pub(super) struct Update<'a, B: Backend> {
 
 impl<B: UpdateOps> Update<'_, B> {
     pub(super) fn apply(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
+        let betas = [self.config.beta1, self.config.beta2];
         match self.config.optimizer {
             OptimizerKind::Sgd => self.sgd(slots),
-            OptimizerKind::AdamW => self.adamw(slots),
+            OptimizerKind::Adam => self.coupled().adamw(slots, betas),
+            OptimizerKind::AdamW => self.adamw(slots, betas),
+            OptimizerKind::NAdamW => self.nadamw(slots, betas),
+            OptimizerKind::RmsProp => self.coupled().rmsprop(slots),
             OptimizerKind::Lars => self.lars(slots),
-            OptimizerKind::Lamb => self.lamb(slots),
+            OptimizerKind::Lamb => self.lamb(slots, betas),
         }
     }
 
@@ -47,13 +56,44 @@ impl<B: UpdateOps> Update<'_, B> {
         (tensor(param), velocity.into_iter().map(tensor).collect())
     }
 
-    fn adamw(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let OptimConfig { beta1, beta2, eps, .. } = *self.config;
-        let step =
-            AdamW { rate: self.rate, betas: [beta1, beta2], eps, weight_decay: self.weight_decay, step: self.step };
+    /// With weight decay in the gradient.
+    fn coupled(self) -> Self {
+        if self.weight_decay == 0.0 {
+            return self;
+        }
+        let gradient = blend(&self.gradient, &self.param, [1.0, self.weight_decay]);
+        Self { gradient, weight_decay: 0.0, ..self }
+    }
+
+    fn adamw(self, slots: Slots<B>, betas: [f64; 2]) -> (Tensor<B, 1>, Slots<B>) {
+        let Self { rate, weight_decay, step, config: &OptimConfig { eps, .. }, .. } = self;
+        let step = AdamW { rate, betas, eps, weight_decay, step };
         let moments = <[_; 2]>::try_from(slots).ok().map(|moments| moments.map(primitive));
         let (param, moments) = B::adamw(primitive(self.param), primitive(self.gradient), moments, &step);
         (tensor(param), moments.map(tensor).into())
+    }
+
+    /// The step is along `b1 * m + (1 - b1) * g`, with the new moment `m`: the moment that `b1^2` gives.
+    fn nadamw(self, slots: Slots<B>, [beta1, beta2]: [f64; 2]) -> (Tensor<B, 1>, Slots<B>) {
+        let moment = match slots.first() {
+            Some(moment) => blend(moment, &self.gradient, [beta1, 1.0 - beta1]),
+            None => self.gradient.clone() * (1.0 - beta1),
+        };
+        // AdamW divides by `1 - b1^2t`, which is this times `1 - b1^t`.
+        let factor = 1.0 + beta1.powi(self.step as i32);
+        let update = Self { rate: self.rate * factor, weight_decay: self.weight_decay / factor, ..self };
+        let (param, mut slots) = update.adamw(slots, [beta1 * beta1, beta2]);
+        slots[0] = moment;
+        (param, slots)
+    }
+
+    fn rmsprop(self, mut slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
+        let OptimConfig { alpha, eps, .. } = *self.config;
+        let square = self.gradient.clone() * self.gradient.clone() * (1.0 - alpha);
+        let moment = if slots.is_empty() { square } else { slots.remove(0) * alpha + square };
+        let gradient = self.gradient.clone() / (moment.clone().sqrt() + eps);
+        let (param, velocity) = Self { gradient, ..self }.sgd(slots);
+        (param, [vec![moment], velocity].concat())
     }
 
     fn lars(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
@@ -65,13 +105,10 @@ impl<B: UpdateOps> Update<'_, B> {
         (tensor(param), vec![tensor(velocity)])
     }
 
-    fn lamb(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
+    fn lamb(self, slots: Slots<B>, betas: [f64; 2]) -> (Tensor<B, 1>, Slots<B>) {
         let (param, rate, weight_decay) = (self.param.clone(), self.rate, self.weight_decay);
         // At a rate of one, AdamW moves the parameter by the direction.
-        let (moved, slots) = Self { rate: 1.0, ..self }.adamw(slots);
-        let blend = |left: &Tensor<B, 1>, right: &Tensor<B, 1>, shares| {
-            tensor::<B, 1>(B::blend(primitive(left.clone()), primitive(right.clone()), shares))
-        };
+        let (moved, slots) = Self { rate: 1.0, ..self }.adamw(slots, betas);
         let direction = blend(&param, &moved, [1.0, -1.0]);
         if weight_decay == 0.0 {
             return (blend(&param, &direction, [1.0, -rate]), slots);
@@ -89,4 +126,9 @@ impl<B: UpdateOps> Update<'_, B> {
         };
         (param, slots)
     }
+}
+
+/// `left * shares[0] + right * shares[1]`.
+fn blend<B: UpdateOps>(left: &Tensor<B, 1>, right: &Tensor<B, 1>, shares: [f64; 2]) -> Tensor<B, 1> {
+    tensor(B::blend(primitive(left.clone()), primitive(right.clone()), shares))
 }

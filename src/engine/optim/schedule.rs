@@ -1,4 +1,4 @@
-//! The learning rate as a pure function of the global step.
+//! The learning rate as a pure function of the global step and, for `plateau`, of how often it was reduced.
 //!
 //! Linear scaling and gradual warm-up as in Goyal et al. 2017, "Accurate, Large Minibatch SGD": the peak is the rate of
 //! one replica times the number of replicas; the warm-up rises linearly to it from the unscaled rate or from a share of
@@ -20,7 +20,7 @@ pub struct Schedule {
     pub base: f64,
     /// Learning rate at its end.
     pub peak: f64,
-    /// Learning rate at the end of the run, where the shape has one.
+    /// Learning rate at the end of the run, where the shape has one; for `plateau` the smallest.
     pub last: f64,
     pub warmup_steps: usize,
     pub warmup_shape: WarmupShape,
@@ -33,8 +33,11 @@ pub struct Schedule {
     pub decay_steps: usize,
     /// For `step`: the steps at which the rate decays.
     pub milestones: Vec<usize>,
-    /// For `step` the factor of a decay, for `poly` the power.
+    /// For `step` and `plateau` the factor of a decay, for `poly` the power.
     pub gamma: f64,
+    /// For `plateau`: validations in a row that may be no better, and those after a decay that are not counted.
+    pub patience: usize,
+    pub cooldown: usize,
     /// For `restarts`: steps of the first period, and the ratio of the lengths of consecutive periods.
     pub period: (usize, usize),
     /// For `onecycle`: the share of the run in which the rate rises.
@@ -76,6 +79,8 @@ impl Schedule {
             decay_steps: (config.step_epochs * steps_per_epoch).max(1),
             milestones: config.milestones.iter().map(|epoch| epoch * steps_per_epoch).collect(),
             gamma: config.gamma,
+            patience: config.patience_epochs,
+            cooldown: config.cooldown_epochs,
             period: ((config.restart_epochs * steps_per_epoch).max(1), config.restart_factor),
             rise: config.onecycle_rise,
         }
@@ -87,7 +92,23 @@ impl Schedule {
         Self::new(&config, rate, 1, 1, [total_steps, 1])
     }
 
-    /// The rate of the 0-based step `step`.
+    /// The rate of the 0-based step `step` after some `reductions` by the plateau schedule.
+    pub fn reduced(&self, step: usize, reductions: usize) -> f64 {
+        /// PyTorch's `eps`: smaller reductions are left out.
+        const LEAST: f64 = 1e-8;
+        let mut rate = self.at(step);
+        for _ in 0..reductions {
+            let lower = (rate * self.gamma).max(self.last);
+            // Nor does any later one change it.
+            if rate - lower <= LEAST {
+                break;
+            }
+            rate = lower;
+        }
+        rate
+    }
+
+    /// The rate of the 0-based step `step`, without reductions.
     pub fn at(&self, step: usize) -> f64 {
         let step = step - step % self.interval;
         if step < self.warmup_steps {
@@ -98,7 +119,7 @@ impl Schedule {
         let (step, length) = (step - before, self.total_steps.saturating_sub(before).max(1));
         let progress = (step as f64 / length as f64).min(1.0);
         match self.kind {
-            ScheduleKind::Constant => self.peak,
+            ScheduleKind::Constant | ScheduleKind::Plateau => self.peak,
             ScheduleKind::Exponential => self.peak * (self.last / self.peak).powf(progress),
             ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
             ScheduleKind::Poly => self.last + (self.peak - self.last) * (1.0 - progress).powf(self.gamma),

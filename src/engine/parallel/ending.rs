@@ -66,7 +66,7 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
             Ended::Finished(replica) => self.finished.push(*replica),
             Ended::Parted(replica, whole) => {
                 self.parted.push(*replica);
-                self.whole = self.whole.take().or(whole);
+                self.whole = self.whole.take().or(whole.map(|whole| *whole));
             }
             Ended::Lost(how) => self.lost.push((rank, how)),
             Ended::Discarded(step, how) => self.discarded = Some((step, how)),

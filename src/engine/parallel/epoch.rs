@@ -50,6 +50,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.position.epoch += 1;
             self.position.step_in_epoch = 0;
             self.position.running = Counts::default();
+            let (position, schedule) = (&mut self.position, &self.plan.schedule);
+            position.plateau.validated(schedule, score, position.global_step);
+            self.learner.load_scheduler((position.global_step, position.plateau.reductions));
         }
         let every = self.plan.save_every_epochs;
         let due = every > 0 && (epoch + 1).is_multiple_of(every);

@@ -2,8 +2,8 @@
 //!
 //! [`burn_train::Learner`] does not expose its optimizer, so a checkpoint reaches its state through an [`UpdateRule`],
 //! a handle that the learner and its replica share. Kiln's own rules keep their state in named tensors; the state of
-//! another optimizer goes through Burn's recorder. A schedule has no input, so a resumed run repeats its steps instead
-//! of saving its state.
+//! another optimizer goes through Burn's recorder. A schedule has no input but the reductions of a plateau, so a
+//! resumed run repeats its steps instead of saving its state.
 
 use std::fmt::{Debug, Formatter};
 use std::ops::Range;
@@ -24,6 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::checksum::Checksum;
 use super::device::HostBackend;
 use super::plan::Plan;
+use super::position::Position;
 use super::task::Task;
 use super::task_model::{Handle, TaskModel, TrainingModel};
 use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
@@ -46,12 +47,12 @@ pub(super) struct Recipe<B: HostBackend, T: Task<B>> {
 }
 
 impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
-    /// A learner after `steps` steps, and the update rule in it: for the trained tensors at the places `own`, or all.
+    /// A learner at `position`, and the update rule in it: for the trained tensors at the places `own`, or all.
     pub(super) fn learner(
         &self,
         plan: &Plan,
         model: T::Model,
-        steps: usize,
+        position: &Position,
         own: Option<Range<usize>>,
     ) -> (TaskLearner<B, T>, UpdateRule<B, TrainingModel<B, T>>) {
         let model = with_named_ids(model);
@@ -62,7 +63,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
             UpdateRule::new(Box::new(Kilns { optimizer, own }))
         };
         let rule = self.rule.as_ref().map_or_else(own, UpdateRule::copy);
-        let schedule = self.schedule.clone().load_record::<B>(steps);
+        let schedule = self.schedule.clone().load_record::<B>((position.global_step, position.plateau.reductions));
         (Learner::new(TaskModel::new(model, Handle(self.task.clone())), rule.clone(), schedule), rule)
     }
 
@@ -270,17 +271,19 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Optimizer<M, Autodiff<B>> f
 pub struct LearningRate {
     schedule: Box<dyn Steps>,
     steps: usize,
+    /// By the plateau schedule.
+    reductions: usize,
 }
 
 trait Steps: Send + Sync {
-    /// The rate of `step`; called once for each, in order.
-    fn next(&mut self, step: usize) -> f64;
+    /// The rate of `step` after some reductions; called once for each step, in order.
+    fn next(&mut self, step: usize, reductions: usize) -> f64;
     fn copy(&self) -> Box<dyn Steps>;
 }
 
 impl Steps for Schedule {
-    fn next(&mut self, step: usize) -> f64 {
-        self.at(step)
+    fn next(&mut self, step: usize, reductions: usize) -> f64 {
+        self.reduced(step, reductions)
     }
 
     fn copy(&self) -> Box<dyn Steps> {
@@ -289,7 +292,7 @@ impl Steps for Schedule {
 }
 
 impl<S: LrScheduler + 'static> Steps for S {
-    fn next(&mut self, _step: usize) -> f64 {
+    fn next(&mut self, _step: usize, _reductions: usize) -> f64 {
         self.step()
     }
 
@@ -301,34 +304,35 @@ impl<S: LrScheduler + 'static> Steps for S {
 impl LearningRate {
     /// The schedule of `plan`.
     pub(super) fn of_plan(plan: &Plan) -> Self {
-        Self { schedule: Box::new(plan.schedule.clone()), steps: 0 }
+        Self { schedule: Box::new(plan.schedule.clone()), steps: 0, reductions: 0 }
     }
 
     /// Any scheduler of Burn, before its first step.
     pub(super) fn of(schedule: impl LrScheduler + 'static) -> Self {
-        Self { schedule: Box::new(schedule), steps: 0 }
+        Self { schedule: Box::new(schedule), steps: 0, reductions: 0 }
     }
 }
 
 impl Clone for LearningRate {
     fn clone(&self) -> Self {
-        Self { schedule: self.schedule.copy(), steps: self.steps }
+        Self { schedule: self.schedule.copy(), ..*self }
     }
 }
 
 impl LrScheduler for LearningRate {
-    type Record<B: Backend> = usize;
+    type Record<B: Backend> = (usize, usize);
 
     fn step(&mut self) -> f64 {
         self.steps += 1;
-        self.schedule.next(self.steps - 1)
+        self.schedule.next(self.steps - 1, self.reductions)
     }
 
-    fn to_record<B: Backend>(&self) -> usize {
-        self.steps
+    fn to_record<B: Backend>(&self) -> (usize, usize) {
+        (self.steps, self.reductions)
     }
 
-    fn load_record<B: Backend>(mut self, steps: usize) -> Self {
+    fn load_record<B: Backend>(mut self, (steps, reductions): (usize, usize)) -> Self {
+        self.reductions = reductions;
         for _ in self.steps..steps {
             self.step();
         }

@@ -8,7 +8,7 @@ use kiln_system::Result;
 use super::counts::Counts;
 use super::device::HostBackend;
 use crate::nn::{TensorSet, flat, load_state};
-use crate::optim::LossScale;
+use crate::optim::{LossScale, Plateau};
 use crate::state::StateDict;
 
 /// The position of a run between two steps.
@@ -25,6 +25,8 @@ pub struct Position {
     pub best: Option<(f64, usize)>,
     /// The loss scale of f16.
     pub loss_scale: LossScale,
+    /// What the plateau schedule remembers of validations.
+    pub plateau: Plateau,
 }
 
 /// A complete state of the run, on the host.

@@ -94,7 +94,7 @@ pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     Finished(Box<Replica<B, T>>),
     /// The generation is over; the replica has the state of its last whole step, and may have got the other stages'
     /// parts.
-    Parted(Box<Replica<B, T>>, Option<TrainingState>),
+    Parted(Box<Replica<B, T>>, Option<Box<TrainingState>>),
     /// The replica's device failed; others may continue.
     Lost(String),
     /// Replicas differ after this step; the run goes back to what all agreed on.
@@ -180,7 +180,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             Ok(Ok(Flow::Part)) => {
                 // If a process is lost now, each one keeps what it has.
                 let whole = catch_unwind(AssertUnwindSafe(|| self.hand_over())).ok().and_then(Result::ok).flatten();
-                return Ended::Parted(Box::new(self), whole);
+                return Ended::Parted(Box::new(self), whole.map(Box::new));
             }
             Ok(Ok(_)) => return Ended::Finished(Box::new(self)),
             Ok(Err(error)) => (error, false),

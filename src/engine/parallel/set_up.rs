@@ -75,7 +75,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let lengths: Vec<usize> = trained.iter().map(|tensor| tensor.shape.iter().product()).collect();
             shares(&lengths, collective.size()).swap_remove(rank)
         });
-        let (learner, rule) = recipe.learner(&plan, model, start.position.global_step, own.clone());
+        let (learner, rule) = recipe.learner(&plan, model, &start.position, own.clone());
         let model = learner.model().into_model();
         match &start.optimizer {
             Some(state) if stage.is_whole() && own.is_none() => rule.load(state, &device)?,

@@ -27,7 +27,7 @@ use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Fixed, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
 use super::plan::Plan;
-use super::position::StartingPoint;
+use super::position::{Position, StartingPoint};
 use super::processes::Processes;
 use super::replica::{Ended, Event, Replica};
 use super::set_up::Worker;
@@ -102,7 +102,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
 
     /// Burn's learner, with `model`, optimizer and schedule.
     pub fn learner(&self, model: T::Model) -> TaskLearner<B, T> {
-        self.recipe.learner(&self.plan, model, 0, None).0
+        self.recipe.learner(&self.plan, model, &Position::default(), None).0
     }
 
     /// The result of the run, after the learner has returned.

@@ -22,6 +22,7 @@ use super::key::{Key, Operation};
 use super::learner::{LearningRate, Recipe};
 use super::loader::Shard;
 use super::plan::Plan;
+use super::position::Position;
 use super::replica::verdict;
 use super::stage::{ModelPart, first_trained};
 use super::task::{Split, Task, unit_of};
@@ -189,7 +190,8 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
             let is_trained_before = first_trained < units.start;
             let part = ModelPart { units: units.clone(), activations: activations.take(), is_trained_before };
             // Fresh leaves before every forward.
-            let model = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
+            let (model, start) = (self.model.clone().fork(&self.device), Position::default());
+            let model = self.recipe.learner(self.plan, model, &start, None).0.model();
             let (pending, seconds) = self.timed(|| model.clone().forward(micro, part));
             activations = pending.activations();
             passed.extend(activations.iter().map(|values| values.shape().num_elements() * size_of::<f32>()));
@@ -210,7 +212,7 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
 
     /// Seconds of an update of the whole model, by gradients as large as the weights.
     fn update(&self) -> f64 {
-        let mut learner = self.recipe.learner(self.plan, self.model.clone(), 0, None).0;
+        let mut learner = self.recipe.learner(self.plan, self.model.clone(), &Position::default(), None).0;
         let mut seconds = Vec::new();
         for _ in 0..ROUNDS {
             let model = learner.model();

@@ -23,6 +23,8 @@ pub struct Origin {
     pub counts_machines: bool,
     /// The defaults of its options; later ones win.
     pub defaults: &'static [Settings],
+    /// Further defaults of some networks, by the value of `--model`.
+    pub networks: &'static [(&'static str, Settings)],
     /// Whether the decay of averaged weights is for an average in every step of a run with one image per step and
     /// epoch.
     pub scales_average: bool,

@@ -47,6 +47,10 @@ const DEEP: Settings = &[("model.depth", "50")];
 /// Instead of 0, which stands for another rate.
 const FROM_ZERO: Settings = &[("schedule.warmup_lr", "1e-9")];
 
+/// How timm prepares images for weights that torchvision or its own earlier recipes have trained.
+const WIDER: (&str, &str) = ("data.center_crop", "0.875");
+const BILINEAR: (&str, &str) = ("data.interpolation", "bilinear");
+
 const LOSS_SCALE: &str = "the loss scale of f16 adapts itself, which changes no number";
 
 /// What most scripts do not have.
@@ -57,6 +61,7 @@ const PLAIN: Origin = Origin {
     rate: Rate::Final,
     counts_machines: false,
     defaults: &[],
+    networks: &[],
     scales_average: false,
     takes_directory: false,
     command: None,
@@ -80,6 +85,7 @@ pub const ORIGINS: &[Origin] = &[
                         ("sgd", &[("optim.optimizer", "sgd")]),
                         ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
                         ("adamw", &[("optim.optimizer", "adamw")]),
+                        ("rmsprop", &[("optim.optimizer", "rmsprop"), ("optim.alpha", "0.9"), ("optim.eps", "0.0316")]),
                     ],
                     "use --optimizer sgd, adamw or lars",
                 ),
@@ -141,6 +147,11 @@ pub const ORIGINS: &[Origin] = &[
                 ("checkpoint.keep_best", "10"),
             ],
         ],
+        networks: &[
+            ("wide_resnet50_2", &[WIDER]),
+            ("wide_resnet101_2", &[WIDER, BILINEAR]),
+            ("resnext101_32x8d", &[WIDER, BILINEAR]),
+        ],
         takes_directory: true,
         words: &[
             Alias::word(
@@ -150,7 +161,13 @@ pub const ORIGINS: &[Origin] = &[
                         ("sgd", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
                         ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
                         ("momentum", &[("optim.optimizer", "sgd"), ("optim.nesterov", "false")]),
+                        ("adam", &[("optim.optimizer", "adam"), ("optim.nesterov", "false")]),
                         ("adamw", &[("optim.optimizer", "adamw"), ("optim.nesterov", "false")]),
+                        ("nadamw", &[("optim.optimizer", "nadamw"), ("optim.nesterov", "false")]),
+                        (
+                            "rmsprop",
+                            &[("optim.optimizer", "rmsprop"), ("optim.nesterov", "false"), ("optim.alpha", "0.9")],
+                        ),
                         ("lars", &[("optim.optimizer", "lars"), ("optim.nesterov", "false")]),
                         (
                             "lamb",
@@ -162,7 +179,7 @@ pub const ORIGINS: &[Origin] = &[
                             ],
                         ),
                     ],
-                    "use --optimizer sgd, adamw, lars or lamb",
+                    "'train --help' lists the choices of --optimizer",
                 ),
             ),
             Alias::word("--aa", Read(|value, _| Ok(policy(value)))),
