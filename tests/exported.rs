@@ -21,7 +21,8 @@ const CLASSES: [&str; 3] = ["\u{1b}[31mdog\u{9b}2J\u{202e}", "+cat", "=1+2"];
 const SHOWN: &str = "\\u001b[31mdog\\u009b2J\\u202e";
 const IMAGE: &str = "set/val/+cat/0.jpg";
 const MEAN: [&str; 4] = ["--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"];
-const FRAME: [&str; 4] = ["--image-size=12", "--center-crop=0.75", "--exif=apply", "--classes=a,b,c"];
+const FRAME: [&str; 5] =
+    ["--image-size=12", "--center-crop=0.75", "--exif=apply", "--interpolation=bicubic", "--classes=a,b,c"];
 
 /// A JPEG with the orientation 6: its rows are the columns of the picture, from the right.
 fn lying(path: &Path, class: u8) {
@@ -45,7 +46,8 @@ fn trained() -> (Workplace, String) {
         }
     }
     let frame = ["--image-size=12", "--center-crop=0.75", "data.exif=apply", "--stem=cifar", "--epochs=2"];
-    let said = place.train("run", &[&["--data=folder", "--data-dir=set"], &frame[..]].concat());
+    let data = ["--data=folder", "--data-dir=set", "data.interpolation=bicubic"];
+    let said = place.train("run", &[&data[..], &frame[..]].concat());
     (place, said)
 }
 
@@ -102,15 +104,24 @@ fn every_format_carries_all_that_the_images_need() {
         succeeded(&export(&place, file, "again.onnx", &[]));
         assert_eq!(std::fs::read(place.path("again.onnx")).unwrap(), std::fs::read(place.path("c.onnx")).unwrap());
     }
+    let words = "12x12, the middle 75 % of the shorter side, turned upright by EXIF, resized by bicubic interpolation";
     for said in said {
-        assert!(said.contains("12x12, the middle 75 % of the shorter side, turned upright by EXIF"), "{said}");
+        assert!(said.contains(words), "{said}");
     }
     assert_ne!(expected.0, answer(&place, "run", &["--exif=ignore"]).0, "the orientation is seen");
+    // The images fit without being resized.
+    let resized = |more: &[&str]| answer(&place, "a.safetensors", &[&["--image-size=10"], more].concat()).0;
+    assert_eq!(resized(&[]), resized(&["--interpolation=bicubic"]));
+    assert_ne!(resized(&[]), resized(&["--interpolation=bilinear"]));
+    let resized = |more: &[&str]| measured(&place, "b.pth", &[&["--image-size=10"], more].concat()).0;
+    assert_eq!(resized(&[]), resized(&["data.interpolation=bicubic"]));
+    assert_ne!(resized(&[]), resized(&["data.interpolation=bilinear"]));
     assert_ne!(expected.0, answer(&place, "run", &["--mean=0.4914,0.4822,0.4465"]).0, "the mean is seen");
     let model = ModelProto::decode(std::fs::read(place.path("c.onnx")).unwrap().as_slice()).unwrap();
     let says = |key: &str| model.metadata_props.iter().find(|pair| pair.key == key).unwrap().value.clone();
     assert_eq!(says("mean"), "[0.485, 0.456, 0.406]");
     assert_eq!([says("size"), says("center_crop"), says("exif")], ["[12, 12]", "0.75", "apply"]);
+    assert_eq!(says("interpolation"), "bicubic");
     assert_eq!(serde_json::from_str::<Vec<String>>(&says("classes")).unwrap(), CLASSES);
     // As many classes, but others.
     CLASSES.iter().zip(["a", "b", "c"]).for_each(|(name, other)| {
@@ -137,7 +148,7 @@ fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
     let flags = "--mean 0.4914,0.4822,0.4465 --std 0.247,0.2435,0.2616 --image-size 32 --center-crop 0 --exif ignore";
     assert!(warnings[0].contains("'bare.pth'") && warnings[0].contains(flags), "{warnings:?}");
     assert!(warnings[0].contains("--classes"), "{warnings:?}");
-    let all = [MEAN, FRAME].concat();
+    let all = [&MEAN[..], &FRAME].concat();
     let (told, warnings) = answer(&place, "bare.pth", &all);
     assert_eq!((without_names(&told), warnings.len()), (without_names(&expected), 0), "{warnings:?}");
     assert!(["a", "b", "c"].map(Value::from).contains(&told[0]["class"]));
@@ -155,6 +166,7 @@ fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
     let settings = "--image-size 32 --center-crop 0 data.exif=ignore data.normalization=dataset";
     assert!(warnings.len() == 1 && warnings[0].contains(settings), "{warnings:?}");
     let named = ["--image-size=12", "--center-crop=0.75", "data.exif=apply", "data.normalization=imagenet"];
+    let named = [&named[..], &["data.interpolation=bicubic"]].concat();
     assert_eq!(measured(&place, "bare.pth", &named), measured(&place, "run", &[]));
 
     for (wrong, part) in [
@@ -163,6 +175,7 @@ fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
         ("--center-crop=0.01", "0 or a number from 0.1 to 1"),
         ("--image-size=0", "a whole number, 1 to 1024"),
         ("--exif=perhaps", "possible values: ignore, apply"),
+        ("--interpolation=area", "possible values: bilinear, bicubic, nearest"),
         ("--classes=a,b,c,d", "4 classes are named, but the network in 'bare.pth' has 3 outputs"),
     ] {
         let refused = run(&place, "predict", "bare.pth", &[IMAGE, wrong]);

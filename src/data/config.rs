@@ -66,6 +66,19 @@ pub enum Interpolation {
     Nearest,
 }
 
+impl Interpolation {
+    pub const ALL: [Self; 3] = [Self::Bilinear, Self::Bicubic, Self::Nearest];
+
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bilinear => "bilinear",
+            Self::Bicubic => "bicubic",
+            Self::Nearest => "nearest",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Corrupt {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_data::{Exif, Normalization};
+use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::checkpoint::{self, Store, Which, run_dir};
 use kiln_engine::nn::AUXILIARY;
 use kiln_engine::saved::tensors_and_metadata;
@@ -109,7 +109,14 @@ pub(super) fn usual(stem: Stem) -> Description {
         Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
         Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
     };
-    Description { classes: Vec::new(), normalization, size, center_crop, exif: Exif::Ignore }
+    Description {
+        classes: Vec::new(),
+        normalization,
+        size,
+        center_crop,
+        exif: Exif::Ignore,
+        interpolation: Interpolation::Bilinear,
+    }
 }
 
 pub(super) struct Weights {
@@ -192,6 +199,7 @@ fn settings(saved: Option<&Saved>) -> Stated {
         size: Some(data.validation_side()),
         center_crop: Some(data.center_crop),
         exif: Some(data.exif),
+        interpolation: Some(data.interpolation),
         ..Stated::default()
     })
 }

@@ -35,6 +35,7 @@ impl Snapshots {
             size: splits.validation.size()[0],
             center_crop: config.data.center_crop,
             exif: config.data.exif,
+            interpolation: config.data.interpolation,
         };
         let (url, retry_seconds) = (&config.checkpoint.url, config.data.retry_seconds);
         let copies = (!url.as_os_str().is_empty()).then(|| Copies::open(url, retry_seconds, warn)).transpose()?;

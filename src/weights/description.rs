@@ -3,7 +3,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use kiln_data::{Exif, Normalization};
+use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::Metadata;
 use serde_json::{Value, json};
 
@@ -15,9 +15,10 @@ const STD: &str = "std";
 const SIZE: &str = "image_size";
 const CENTER: &str = "center_crop";
 const EXIF: &str = "exif";
+const INTERPOLATION: &str = "interpolation";
 
 /// The keys of a description in a file.
-pub(super) const KEYS: [&str; 6] = [CLASSES, MEAN, STD, SIZE, CENTER, EXIF];
+pub(super) const KEYS: [&str; 7] = [CLASSES, MEAN, STD, SIZE, CENTER, EXIF, INTERPOLATION];
 
 /// Most bytes of class names in a header; longer lists are omitted, because readers limit headers.
 const LONGEST_NAMES: usize = 3 << 20;
@@ -35,6 +36,8 @@ pub struct Description {
     pub center_crop: f64,
     /// Whether images are turned upright.
     pub exif: Exif,
+    /// How images are resized.
+    pub interpolation: Interpolation,
 }
 
 impl Description {
@@ -46,16 +49,22 @@ impl Description {
         let [mean, std] = [self.normalization.mean, self.normalization.std].map(numbers);
         json!({
             CLASSES: classes, MEAN: mean, STD: std, SIZE: self.size, CENTER: self.center_crop, EXIF: self.exif.name(),
+            INTERPOLATION: self.interpolation.name(),
         })
     }
 
-    /// The part of an image that is shown, and how it is turned, as the end of a sentence about its size.
+    /// The part of an image that is shown, and how it is turned and resized, as the end of a sentence about its size.
     pub fn framing(&self) -> String {
         let part = match self.center_crop {
             0.0 => String::new(),
             share => format!(", the middle {} % of the shorter side", 100.0 * share),
         };
-        format!("{part}{}", if self.exif == Exif::Apply { ", turned upright by EXIF" } else { "" })
+        let turned = if self.exif == Exif::Apply { ", turned upright by EXIF" } else { "" };
+        let resized = match self.interpolation {
+            Interpolation::Bilinear => String::new(),
+            other => format!(", resized by {} interpolation", other.name()),
+        };
+        format!("{part}{turned}{resized}")
     }
 
     pub fn to_metadata(&self) -> Metadata {
@@ -94,6 +103,9 @@ pub struct Stated {
     /// Whether images are turned upright by their EXIF orientation; without it, as the weights say.
     #[arg(long, value_name = "CHOICE", value_parser = exif_choice())]
     pub exif: Option<Exif>,
+    /// How images are resized; without it, as the weights say, or else bilinear.
+    #[arg(long, value_name = "CHOICE", value_parser = interpolation_choice())]
+    pub interpolation: Option<Interpolation>,
     /// Names of the classes in the order of the outputs; without them, what the weights say.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub classes: Vec<String>,
@@ -113,6 +125,7 @@ impl Stated {
             std: value(metadata, STD, deviation, &mut faults),
             center_crop: value(metadata, CENTER, share, &mut faults).or(squeezed),
             exif: value(metadata, EXIF, exif, &mut faults),
+            interpolation: value(metadata, INTERPOLATION, interpolation, &mut faults),
         };
         (read, faults)
     }
@@ -126,6 +139,7 @@ impl Stated {
             size: self.size.or(other.size),
             center_crop: self.center_crop.or(other.center_crop),
             exif: self.exif.or(other.exif),
+            interpolation: self.interpolation.or(other.interpolation),
         }
     }
 
@@ -137,7 +151,8 @@ impl Stated {
     /// The whole, with what is `assumed` for the rest; and the flags that would state what is assumed.
     pub fn complete(self, assumed: Description) -> (Description, Vec<String>) {
         let list = |values: [f32; 3]| values.map(|value| value.to_string()).join(",");
-        let Description { normalization: Normalization { mean, std }, size, center_crop, exif, .. } = assumed;
+        let Description { normalization: Normalization { mean, std }, size, center_crop, exif, interpolation, .. } =
+            assumed;
         let flags = [
             (self.mean.is_none(), format!("--mean {}", list(mean))),
             (self.std.is_none(), format!("--std {}", list(std))),
@@ -151,6 +166,7 @@ impl Stated {
             size: self.size.unwrap_or(size),
             center_crop: self.center_crop.unwrap_or(center_crop),
             exif: self.exif.unwrap_or(exif),
+            interpolation: self.interpolation.unwrap_or(interpolation),
             classes: self.classes,
         };
         (description, flags.into_iter().filter_map(|(is_assumed, flag)| is_assumed.then_some(flag)).collect())
@@ -206,6 +222,15 @@ fn exif_choice() -> impl TypedValueParser<Value = Exif> {
 
 fn exif(text: &str) -> Result<Exif, String> {
     EXIF_CHOICES.into_iter().find(|choice| choice.name() == text).ok_or("'ignore' or 'apply'".into())
+}
+
+fn interpolation_choice() -> impl TypedValueParser<Value = Interpolation> {
+    PossibleValuesParser::new(Interpolation::ALL.map(Interpolation::name)).try_map(|name| interpolation(&name))
+}
+
+fn interpolation(text: &str) -> Result<Interpolation, String> {
+    let known = Interpolation::ALL.into_iter().find(|choice| choice.name() == text);
+    known.ok_or("'bilinear', 'bicubic' or 'nearest'".into())
 }
 
 fn classes(text: &str) -> Result<Vec<String>, String> {

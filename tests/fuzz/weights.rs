@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kiln::weights::pth::from_bytes;
 use kiln::weights::{Description, to_pth};
-use kiln_data::{Exif, Normalization};
+use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::checkpoint::content::Entry;
 use kiln_engine::checkpoint::manifest::Manifest;
 use kiln_engine::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};
@@ -39,6 +39,7 @@ fn pth() {
         size: 32,
         center_crop: 0.875,
         exif: Exif::Apply,
+        interpolation: Interpolation::Bicubic,
     };
     corpus.push(to_pth(&state_dict(), Some(&description)).unwrap());
     fuzz(BOUND, |random| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use kiln::weights::Description;
 use kiln::weights::onnx::proto::{FLOAT, GraphProto, Length, ModelProto, NodeProto};
 use kiln::weights::onnx::to_onnx;
-use kiln_data::{Exif, Normalization};
+use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use kiln_system::Error;
 use prost::Message;
@@ -97,6 +97,7 @@ fn description() -> Description {
         size: 48,
         center_crop: 0.875,
         exif: Exif::Apply,
+        interpolation: Interpolation::Bicubic,
     }
 }
 
@@ -250,6 +251,7 @@ fn an_onnx_file_says_how_to_prepare_an_image() {
         ("std", "[0.229, 0.224, 0.225]"),
         ("center_crop", "0.875"),
         ("exif", "apply"),
+        ("interpolation", "bicubic"),
         ("classes", r#"["plane","car","bird","cat","deer","dog","frog","horse","ship","\"truck\""]"#),
     ];
     assert_eq!(says, expected);
@@ -258,6 +260,7 @@ fn an_onnx_file_says_how_to_prepare_an_image() {
         "mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]",
         "48x48",
         "87.5 %",
+        "resized by bicubic interpolation",
         version,
     ] {
         assert!(model.doc_string.contains(part), "'{part}' is not in '{}'", model.doc_string);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kiln::weights::{Description, Stated, Weights, pth, to_pth};
-use kiln_data::{Exif, Normalization};
+use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
 use tempfile::tempdir;
 
@@ -34,13 +34,15 @@ fn description() -> Description {
         size: 224,
         center_crop: 0.875,
         exif: Exif::Apply,
+        interpolation: Interpolation::Nearest,
     }
 }
 
 /// Another one in every part.
 fn usual() -> Description {
     let normalization = Normalization { mean: [0.5; 3], std: [0.5; 3] };
-    Description { classes: vec![], normalization, size: 32, center_crop: 0.0, exif: Exif::Ignore }
+    let (exif, interpolation) = (Exif::Ignore, Interpolation::Bilinear);
+    Description { classes: vec![], normalization, size: 32, center_crop: 0.0, exif, interpolation }
 }
 
 #[test]
@@ -110,6 +112,8 @@ fn a_description_in_a_pickle_that_cannot_be_is_named_with_its_rule() {
     }
     assert_eq!(described("exif", &text("apply")).0.exif, Some(Exif::Apply));
     assert_eq!(said("exif", &text("up\n")), r"exif 'up\n', which must be 'ignore' or 'apply'");
+    let rule = "which must be 'bilinear', 'bicubic' or 'nearest'";
+    assert_eq!(said("interpolation", &text("area")), format!("interpolation 'area', {rule}"));
     assert_eq!(said("center_crop", b"K\x02"), "center_crop '2', which must be 0 or a number from 0.1 to 1");
     assert_eq!(said("image_size", b"K\x00"), "image_size '0', which must be a whole number, 1 to 1024");
     // A long name, many times.

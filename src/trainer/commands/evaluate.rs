@@ -101,6 +101,9 @@ fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&st
     if unnamed("data.exif") {
         data.exif = stated.exif.unwrap_or(data.exif);
     }
+    if unnamed("data.interpolation") {
+        data.interpolation = stated.interpolation.unwrap_or(data.interpolation);
+    }
 }
 
 /// Evaluates the network in `file`; `normalization` is that of the weights, instead of the data set's.

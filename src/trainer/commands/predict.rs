@@ -88,7 +88,8 @@ impl Prediction {
     fn answer(&self, backend: &dyn Backend) -> Result<u8> {
         let Self { config, file, description, question } = self;
         let framing = Framing::for_validation(&config.data);
-        let framing = Framing { middle: description.center_crop, exif: description.exif, ..framing };
+        let Description { center_crop: middle, exif, interpolation, .. } = *description;
+        let framing = Framing { middle, exif, interpolation, ..framing };
         let network = blank_network(backend, config, file.outputs)?.load(&file.tensors, &file.origin)?;
         let augment = Augment::plain(description.normalization);
         // To standard error, since programs read the answers.
