@@ -24,6 +24,7 @@ mod elastic;
 mod implied;
 mod interpolation;
 mod option_files;
+mod origin_defaults;
 mod origin_rates;
 mod origins;
 mod processes;
