@@ -312,7 +312,8 @@ fn tag(key: Key) -> u32 {
         Operation::Comparison => 8,
         Operation::Leaving => 9,
         Operation::Weights => 10,
-        Operation::Statistics { layer, direction } => 11 + 2 * layer + direction as usize,
+        Operation::RunningStatistics => 11,
+        Operation::Statistics { layer, direction } => 12 + 2 * layer + direction as usize,
     };
     // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
     (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32
