@@ -155,6 +155,11 @@ pub trait BatchNormOps: GradientOps + HostOps {
         in_steps::<Self>(x, [weight, bias], epsilon, sync, epilogue)
     }
 
+    /// `[first, second, length]` as `[second, first, length]`.
+    fn bn_swapped(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_swap_dims(x, 0, 1)
+    }
+
     /// `running * (1 - momentum) + batch * momentum` of each pair, and each of `counts` plus one.
     fn bn_running(
         running: Vec<FloatTensor<Self>>,

@@ -12,6 +12,7 @@ use super::epilogue::{Epilogue, ReluState};
 use super::exchange::sums;
 use super::gradient::register;
 use super::statistics::Synchronized;
+use super::swap;
 
 #[derive(Debug)]
 struct BatchNormBackward;
@@ -81,6 +82,10 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
         // graph may remove it (tracel-ai/burn #5573).
         drop((x, weight, bias, epilogue));
         done
+    }
+
+    fn bn_swapped(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        swap::tracked::<B, C>(x)
     }
 }
 

@@ -26,6 +26,7 @@ mod pool;
 mod precision;
 mod sliding;
 pub mod statistics;
+mod swap;
 #[cfg(feature = "tch")]
 mod torch;
 mod traffic;
@@ -50,6 +51,7 @@ pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, as_type};
 pub use sliding::{Algorithm, Sliding};
+pub use swap::swapped;
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;
 #[cfg(feature = "tch")]

@@ -2,7 +2,7 @@
 //! computes all.
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use kiln_ops::{BatchNormOps, swapped};
 
 /// The equal parts of a batch that have statistics of their own.
 pub(super) struct Parts {
@@ -15,34 +15,38 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The parts as further channels of the first one: `[batch / count, count * channels, height, width]`.
-    pub(super) fn beside<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub(super) fn beside<B: BatchNormOps>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let [batch, channels, ..] = self.size;
-        let order = |[outer, inner]: [usize; 2]| [self.count, batch / self.count, outer, channels, inner];
-        self.reordered(x, order, [1, 2, 0, 3, 4], [batch / self.count, self.count * channels])
+        let [rows, _] = self.rows();
+        self.swapped(x, [self.count, rows], [batch / self.count, self.count * channels])
     }
 
     /// The inverse of [`Parts::beside`].
-    pub(super) fn apart<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub(super) fn apart<B: BatchNormOps>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let [batch, channels, ..] = self.size;
-        let order = |[outer, inner]: [usize; 2]| [batch / self.count, outer, self.count, channels, inner];
-        self.reordered(x, order, [2, 0, 1, 3, 4], [batch, channels])
+        let [rows, _] = self.rows();
+        self.swapped(x, [rows, self.count], [batch, channels])
     }
 
-    fn reordered<B: Backend>(
+    /// The number of pieces of memory in each part that stay whole, and their length.
+    fn rows(&self) -> [usize; 2] {
+        let [batch, channels, height, width] = self.size;
+        let (images, pixels) = (batch / self.count, height * width);
+        if self.innermost { [images * pixels, channels] } else { [images, channels * pixels] }
+    }
+
+    fn swapped<B: BatchNormOps>(
         &self,
         x: Tensor<B, 4>,
-        order: impl Fn([usize; 2]) -> [usize; 5],
-        axes: [isize; 5],
+        [rows, columns]: [usize; 2],
         [batch, channels]: [usize; 2],
     ) -> Tensor<B, 4> {
-        let [.., height, width] = self.size;
+        let ([_, length], [.., height, width]) = (self.rows(), self.size);
+        let swap = |x: Tensor<B, 4>| swapped(x.reshape([rows, columns, length]));
         match (self.count, self.innermost) {
             (1, _) => x,
-            (_, true) => {
-                let x = x.permute([0, 2, 3, 1]).reshape(order([height * width, 1])).permute(axes);
-                x.reshape([batch, height, width, channels]).permute([0, 3, 1, 2])
-            }
-            (_, false) => x.reshape(order([1, height * width])).permute(axes).reshape([batch, channels, height, width]),
+            (_, true) => swap(x.permute([0, 2, 3, 1])).reshape([batch, height, width, channels]).permute([0, 3, 1, 2]),
+            (_, false) => swap(x).reshape([batch, channels, height, width]),
         }
     }
 }

@@ -123,6 +123,18 @@ impl BatchNormOps for Flex {
         (averages, counts.into_iter().map(|count| Self::int_add_scalar(count, 1.into())).collect())
     }
 
+    fn bn_swapped(x: FlexTensor) -> FlexTensor {
+        let (dtype, x) = (x.dtype(), as_f32(x));
+        let [rows, columns, length] = x.shape().dims();
+        let swapped = zero_tensor([columns, rows, length].into(), |output| {
+            output.par_chunks_mut(rows * length).enumerate().for_each(|(column, to)| {
+                let from = values(&x).chunks(length).skip(column).step_by(columns);
+                to.chunks_mut(length).zip(from).for_each(|(to, from)| to.copy_from_slice(from));
+            });
+        });
+        as_type::<Flex>(swapped, dtype.into())
+    }
+
     fn bn_normalize(x: FlexTensor, factors: [FlexTensor; 3], epilogue: Epilogue<FlexTensor>) -> FlexTensor {
         let (norm, dtype, x) = (norm(&x), x.dtype(), to_nhwc(x));
         let output = with_epilogue(factors, epilogue, |epilogue| {
