@@ -130,32 +130,8 @@ pub enum Order {
     Window,
 }
 
-// What older runs, which lack these keys, are read with.
-const fn window() -> usize {
-    16
-}
-
-const fn cache_dir_mb() -> u64 {
-    65536
-}
-
-const fn prefetch_mb() -> u64 {
-    256
-}
-
-const fn one() -> usize {
-    1
-}
-
-const fn yes() -> bool {
-    true
-}
-
-const fn retry_seconds() -> f64 {
-    180.0
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DataConfig {
     pub source: Source,
     pub dir: PathBuf,
@@ -169,55 +145,35 @@ pub struct DataConfig {
     pub cutout: usize,
     pub rand_augment_ops: usize,
     pub rand_augment_magnitude: u32,
-    #[serde(default)]
     pub auto_augment: AutoAugment,
-    #[serde(default)]
     pub color_jitter: f64,
-    #[serde(default)]
     pub hue_jitter: f64,
     pub random_erasing: f64,
-    #[serde(default)]
     pub erasing_fill: ErasingFill,
-    #[serde(default = "one")]
     pub erasing_count: usize,
     pub mixup: f64,
     pub cutmix: f64,
     pub mix_prob: f64,
     pub repeated_augmentation: usize,
     /// How often a step sees each image; the first of several views is only cropped and mirrored.
-    #[serde(default = "one")]
     pub views: usize,
-    #[serde(default = "yes")]
     pub erase_first_view: bool,
     pub drop_last: bool,
     pub normalization: NormalizationKind,
     pub image_size: usize,
     /// 0 for `image_size`.
-    #[serde(default)]
     pub val_image_size: usize,
-    #[serde(default)]
     pub interpolation: Interpolation,
-    #[serde(default)]
     pub exif: Exif,
-    #[serde(default)]
     pub decode: Decode,
-    #[serde(default)]
     pub corrupt: Corrupt,
-    #[serde(default)]
     pub image_column: String,
-    #[serde(default)]
     pub label_column: String,
-    #[serde(default)]
     pub order: Order,
-    #[serde(default = "window")]
     pub window: usize,
-    #[serde(default)]
     pub cache_dir: PathBuf,
-    #[serde(default = "cache_dir_mb")]
     pub cache_dir_mb: u64,
-    #[serde(default = "prefetch_mb")]
     pub prefetch_mb: u64,
-    #[serde(default = "retry_seconds")]
     pub retry_seconds: f64,
     pub cache_mb: u64,
     pub train_size: usize,
@@ -269,11 +225,11 @@ impl Default for DataConfig {
             image_column: String::new(),
             label_column: String::new(),
             order: Order::Global,
-            window: window(),
+            window: 16,
             cache_dir: PathBuf::new(),
-            cache_dir_mb: cache_dir_mb(),
-            prefetch_mb: prefetch_mb(),
-            retry_seconds: retry_seconds(),
+            cache_dir_mb: 65536,
+            prefetch_mb: 256,
+            retry_seconds: 180.0,
             cache_mb: 4096,
             train_size: 2048,
             val_size: 512,
