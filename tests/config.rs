@@ -197,6 +197,29 @@ fn a_development_run_wins_over_files_but_not_over_what_is_typed() {
     assert_eq!(resolved(&["--fast-dev-run"]).notes.len(), 1);
 }
 
+/// What a file of settings or an experiment says for another choice is no mistake of the command line.
+#[test]
+fn a_setting_that_the_optimizer_or_the_schedule_does_not_read_is_named() {
+    for (line, notes) in [
+        (&["--patience-epochs", "3"][..], &["--patience-epochs has no effect with schedule 'cosine'"][..]),
+        (
+            &["--optimizer", "adamw", "--momentum", "0.8", "optim.alpha=0.9"],
+            &[
+                "--momentum has no effect with optimizer 'adamw'",
+                "argument 'optim.alpha=0.9' has no effect with optimizer 'adamw'",
+            ],
+        ),
+        (&["--lr-scheduler", "steplr", "--lr-gamma", "0.5", "--momentum", "0.8"], &[]),
+        (&["--dist-bn", "reduce", "--no-sync-bn", "--world-size", "2"], &[]),
+        (&["--dist-bn", "reduce", "--no-sync-bn"], &["--dist-bn has no effect with one replica or --sync-bn"]),
+        (&["experiment=cifar10", "--optimizer", "adamw"], &[]),
+    ] {
+        let mut found = resolved(line).notes;
+        found.retain(|note| note.contains("no effect"));
+        assert_eq!(found, notes, "{line:?}");
+    }
+}
+
 #[test]
 fn the_default_warm_up_is_shortened_with_the_run_and_says_so() {
     let short = resolved(&["--epochs", "10"]);

@@ -220,8 +220,8 @@ fn frozen_units_change_no_bit() {
 fn memory(more: &[&str]) -> u64 {
     let place = Workplace::new();
     let sizes =
-        ["--world-size=1", "--stem=cifar", "--width=16", "--batch-size=128", "data.train_size=128", "--max-steps=1"];
-    place.train("run", &[&sizes, more].concat());
+        ["--backend=flex", "--world-size=1", "--stem=cifar", "--width=16", "--batch-size=128", "data.train_size=128"];
+    place.train("run", &[&sizes[..], &["--max-steps=1"][..], more].concat());
     let of_step = |record| if let Record::Step(step) = record { step.memory } else { None };
     place.run("run").records().into_iter().find_map(of_step).unwrap()
 }

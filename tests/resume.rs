@@ -157,6 +157,17 @@ fn a_forced_world_goes_on_with_the_samples_that_are_left() {
     }
 }
 
+/// Momentum, which has a sign, would be read as a mean of squares.
+#[test]
+fn a_forced_optimizer_begins_anew() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2", "--max-steps=4", "--optimizer=sgd"]);
+    let other = ["--epochs=2", "--optimizer=rmsprop", "--learning-rate=1e-4", "--resume", "--force-config"];
+    let output = place.small("run", &other).output().unwrap();
+    let lines = errors(&output);
+    assert!(output.status.success() && lines.concat().contains("this one begins anew"), "{lines:?}");
+}
+
 #[test]
 fn a_forced_model_that_does_not_fit_is_an_error_and_no_panic() {
     let place = Workplace::new();

@@ -145,6 +145,11 @@ impl Layers {
         layers.rev().find_map(|layer| layer.find(key))
     }
 
+    /// The place on the command line where `key` was given.
+    pub(super) fn on_command_line(&self, key: &str) -> Option<&str> {
+        [&self.flags, &self.arguments].into_iter().find_map(|layer| layer.find(key)).map(|(_, place)| place)
+    }
+
     /// All keys that [`Layers::typed`] has a value for.
     pub(super) fn typed_keys(&self) -> BTreeSet<String> {
         let layers = self.files.iter().chain([&self.environment, &self.arguments, &self.flags]);

@@ -13,8 +13,9 @@
 //! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
 //! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
 //! launcher's variables, `suggestion` and `mistaken` guess what a wrong word means, `merged` merges the layers, `range`
-//! and `rules` check them. `resolve` runs all of this and reports every error at once. Devices and data files are
-//! checked by the rooms that open them. [`grid`] expands one command line to many configurations, some of their values
+//! and `rules` check them, `idle` names what has no effect. `resolve` runs all of this and reports every error at once.
+//! Devices and data files are checked by the rooms that open them. [`grid`] expands one command line to many
+//! configurations, some of their values
 //! from `draw`.
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ mod draw;
 pub mod flag;
 pub mod grid;
 mod group;
+mod idle;
 mod interpolation;
 mod launcher;
 mod layer;

@@ -16,7 +16,7 @@ use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
 use super::schema::{Schema, plain};
-use super::{Config, flag, launcher, origin, own_words, rules};
+use super::{Config, flag, idle, launcher, origin, own_words, rules};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
@@ -43,6 +43,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let Assembled { merged, layers, complaints: Complaints { mut lines, refused, .. }, mut notes } =
         assembled(request, &schema)?;
     lines.extend(rules::check(&merged, &refused, &schema));
+    notes.extend(idle::notes(&merged.config, &layers));
     match &request.origin {
         None => {
             lines.extend(origin::ambiguous_batch(&merged));
@@ -113,8 +114,12 @@ fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
         let lines = origin::settle(origin, &layers, identity.as_ref(), &mut merged.config);
         notes.push(format!("--as {}: read as a command line of {}, with its defaults", origin.name, origin.script));
         notes.extend(lines.into_iter().map(|line| format!("--as {}: {line}", origin.name)));
-        let is_typed =
-            |word: &str| word.is_empty() || request.flags.iter().any(|it| it.key == word || it.place == word);
+        let averages = idle::averages_statistics(&merged.config.parallel);
+        let is_typed = |word: &str| match word {
+            "" => true,
+            "parallel.bn_statistics" => averages,
+            _ => request.flags.iter().any(|it| it.key == word || it.place == word),
+        };
         let differs = origin.differs.iter().filter(|(word, _)| is_typed(word));
         notes.extend(differs.map(|(_, line)| format!("--as {}: {line}", origin.name)));
     }

@@ -207,10 +207,17 @@ fn schedule(prepared: &Prepared) -> String {
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of the steps, then down"
             );
         }
-        ScheduleKind::Plateau => format!(
-            "x {} whenever more than {} validations in a row are no better, down to {last}",
-            schedule.gamma, schedule.patience
-        ),
+        ScheduleKind::Plateau => {
+            let least = if last > 0.0 { format!(", at least {last}") } else { String::new() };
+            let pause = match schedule.cooldown {
+                0 => String::new(),
+                cooldown => format!(", not counting {cooldown} after each drop"),
+            };
+            let (gamma, most) = (schedule.gamma, schedule.patience);
+            format!(
+                "x {gamma} when validations are no better than the best one for more than {most} in a row{pause}{least}"
+            )
+        }
         ScheduleKind::Step if schedule.milestones.is_empty() => {
             format!("x {} every {} steps", schedule.gamma, schedule.decay_steps)
         }
@@ -256,18 +263,16 @@ fn optimizer(optim: &OptimConfig) -> String {
         LossKind::Bce => ", binary cross-entropy",
         LossKind::Jsd => ", cross-entropy and Jensen-Shannon divergence of the views",
     });
+    let exempt = if optim.decay_norm_bias { "" } else { " (not of batch-norm and biases)" };
     let options = [
-        ("weight decay", optim.weight_decay),
-        ("label smoothing", optim.label_smoothing),
-        ("gradient norm at most", optim.clip_grad_norm),
-        ("gradient values at most", optim.clip_grad_value),
-        ("averaged weights with decay", optim.ema_decay),
+        ("weight decay", optim.weight_decay, exempt),
+        ("label smoothing", optim.label_smoothing, ""),
+        ("gradient norm at most", optim.clip_grad_norm, ""),
+        ("gradient values at most", optim.clip_grad_value, ""),
+        ("averaged weights with decay", optim.ema_decay, ""),
     ];
-    for (what, value) in options.into_iter().filter(|(_, value)| *value > 0.0) {
-        write!(words, ", {what} {value}").expect("writing to a string cannot fail");
-    }
-    if optim.weight_decay > 0.0 && !optim.decay_norm_bias {
-        words.push_str(" (not of batch-norm and biases)");
+    for (what, value, but) in options.into_iter().filter(|(_, value, _)| *value > 0.0) {
+        write!(words, ", {what} {value}{but}").expect("writing to a string cannot fail");
     }
     if optim.backbone_lr_scale != 1.0 {
         write!(words, ", backbone learning rate x {}", optim.backbone_lr_scale)

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use kiln_engine::checkpoint::{Loaded, RunState, differences};
-use kiln_engine::optim::Schedule;
+use kiln_engine::optim::{OptimizerKind, Schedule, initial_state};
 use kiln_engine::parallel::{Plan, Position, TrainingState};
 use kiln_engine::saved::{document, position, run_state_of, state as state_in};
 use kiln_system::{Error, Result, shown};
 
 use super::prepare::Prepared;
+use super::terminal::warn;
 use crate::config::{Config, Saved, removed};
 
 /// The keys that must not change between the sessions of a run: it would be another experiment. Where the images are
@@ -61,8 +62,19 @@ pub(super) const BINDING: &[&str] = &[
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
     let state = run_state_of(checkpoint)?;
     same_experiment(config, prepared, checkpoint, &state)?;
-    let restored = state_in(checkpoint, position(&state, &prepared.plan), config.optim.ema_decay > 0.0)?;
+    let mut restored = state_in(checkpoint, position(&state, &prepared.plan), config.optim.ema_decay > 0.0)?;
+    if has_another_optimizer(&saved(checkpoint)?.whole(), config.optim.optimizer) {
+        warn("warning: the state of another optimizer is not used; this one begins anew");
+        restored.optimizer = initial_state();
+    }
     Ok((restored, state))
+}
+
+/// Of `saved`, which may no longer be valid where it is forced.
+fn has_another_optimizer(saved: &str, optimizer: OptimizerKind) -> bool {
+    let saved: Option<toml::Table> = saved.parse().ok();
+    let kind = saved.as_ref().and_then(|saved| saved.get("optim")?.get("optimizer").cloned());
+    kind.is_some_and(|kind| kind.try_into() != Ok(optimizer))
 }
 
 /// The keys that older versions lack: convolutions by definition, 18 layers of one group, none left out, images decoded

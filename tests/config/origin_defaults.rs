@@ -23,7 +23,7 @@ fn views_and_the_statistics_of_validation_are_those_of_timm() {
     for (line, rule) in [
         ("--aug-splits 1", "--aug-splits must be 0, or at least 2, got '1'; one view is --aug-splits 0"),
         ("--jsd", "loss 'jsd' compares several views"),
-        ("--resplit", "erase first view=false needs several views"),
+        ("--resplit", "a first view that is not erased needs others"),
         ("--split-bn", "bn parts must be 1, or the number of views '1', got '2'"),
         ("--aug-splits 3 --mixup 0.2", "views cannot be combined with mixup"),
         ("--aug-splits 3 --cutmix 1", "views cannot be combined with cutmix"),

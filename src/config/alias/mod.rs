@@ -208,7 +208,8 @@ impl Alias {
             Means::Choice(choices, remedy) => {
                 let chosen = choices.iter().find(|(choice, _)| *choice == value.to_lowercase());
                 chosen.map(|(_, sets)| own(sets)).ok_or_else(|| {
-                    let known: Vec<_> = choices.iter().map(|(choice, _)| choice).collect();
+                    let shown = |choice: &'static str| if choice.is_empty() { "''" } else { choice };
+                    let known: Vec<_> = choices.iter().map(|(choice, _)| shown(choice)).collect();
                     format!("{name} must be {}, got '{value}'{place}; {remedy}", enumerate(&known, "or"))
                 })
             }

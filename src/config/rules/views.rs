@@ -19,13 +19,13 @@ impl Rules<'_> {
             self.require(!(has_several && clashes), &[KEY, key], || rule.into(), remedy);
         }
         for (key, needs, rule) in [
-            ("data.erase_first_view", !data.erase_first_view, "erase first view=false needs several views"),
+            ("data.erase_first_view", !data.erase_first_view, "a first view that is not erased needs others"),
             ("optim.loss", loss == LossKind::Jsd, "loss 'jsd' compares several views"),
         ] {
             self.require(has_several || !needs, &[key, KEY], || rule.into(), MORE);
         }
         let broken = || format!("bn parts must be 1, or the number of views '{}', got '{parts}'", data.views);
         let remedy = format!("use data.views={parts}, timm's --aug-splits {parts}, or model.bn_parts=1");
-        self.require(parts == 1 || parts == data.views, &["model.bn_parts", KEY], broken, &remedy);
+        self.require(parts <= 1 || parts == data.views, &["model.bn_parts", KEY], broken, &remedy);
     }
 }

@@ -83,7 +83,7 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
     if !faults.is_empty() {
         let more = if faults.len() > 3 { format!(" and {} more", faults.len() - 3) } else { String::new() };
         faults.truncate(3);
-        let rule = "check --stem, --width and the number of classes";
+        let rule = "check --stem, --width, model.bn_parts and the number of classes";
         return Err(Error::Checkpoint(format!(
             "the weights in {origin} do not fit this model: {}{more}; {rule}",
             faults.join(", ")

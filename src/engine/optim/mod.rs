@@ -21,7 +21,7 @@ pub use config::{
     WarmupShape,
 };
 pub use loss_scale::LossScale;
-pub use optimizer::{Optimizer, tensor_of};
+pub use optimizer::{Optimizer, initial_state, tensor_of};
 pub use parameter::Parameter;
 pub use plateau::Plateau;
 pub use schedule::Schedule;

@@ -19,6 +19,11 @@ pub fn tensor_of(entry: &str) -> &str {
     entry.rsplit_once('.').map_or(entry, |(tensor, _)| tensor)
 }
 
+/// The state of an optimizer that has taken no step.
+pub fn initial_state() -> StateDict {
+    StateDict::from([(STEP.into(), HostTensor::I64 { shape: Vec::new(), data: vec![0] })])
+}
+
 /// Owns the update rule's state of each tensor. Every replica has one; all are equal, or each has some of the tensors.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: Backend> {

@@ -207,7 +207,10 @@ pub const ORIGINS: &[Origin] = &[
             "--no-prefetcher",
         ],
         differs: &[
-            ("", "training images are resized as those of validation, not by bilinear or bicubic at random"),
+            (
+                "parallel.bn_statistics",
+                "training images are resized as those of validation, not by bilinear or bicubic at random",
+            ),
             (
                 "",
                 "running statistics are averaged over replicas in all steps, as with --no-ddp-bb, not in the last one",
