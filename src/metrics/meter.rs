@@ -99,13 +99,21 @@ pub fn gibibytes(bytes: f64) -> String {
 
 /// Resident memory of this process now, in bytes; `None` without `/proc`.
 pub fn resident_memory() -> Option<u64> {
+    in_status("VmRSS:")
+}
+
+fn in_status(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// Peak resident memory of this process, in bytes; `None` if the system does not report it.
 pub fn peak_memory() -> Option<u64> {
+    // What `getrusage` says on Linux includes the program that has started this one.
+    if cfg!(target_os = "linux") {
+        return in_status("VmHWM:");
+    }
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for writes of one `rusage`.
     let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
@@ -114,6 +122,6 @@ pub fn peak_memory() -> Option<u64> {
     }
     // SAFETY: it was zeroed, which is a valid `rusage`, and the call has filled it in.
     let peak = u64::try_from(unsafe { usage.assume_init() }.ru_maxrss).ok()?;
-    // Linux counts in KiB, macOS in bytes.
+    // macOS counts in bytes, others in KiB.
     Some(if cfg!(target_os = "macos") { peak } else { peak * 1024 })
 }
