@@ -42,7 +42,7 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// What `--resume CHECKPOINT --evaluate` or `--pretrained --evaluate`, which `request` has, means in other trainers.
+    /// What `--resume CHECKPOINT --evaluate` or `--pretrained --evaluate` in `request` means in other trainers.
     pub(super) fn instead_of_training(mut request: Request) -> Self {
         let is_checkpoint = |flag: &Setting| flag.key == "checkpoint.resume";
         let resumed = request.flags.iter().find(|flag| is_checkpoint(flag)).map(|flag| flag.value.clone());

@@ -4,9 +4,9 @@
 //! - A run: `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is
 //!   elastic membership.
 //! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
-//!   `passes.rs` the forward and backward passes, `recomputation.rs` those that keep little, `reduction.rs` the sums of gradients, `sharding.rs` the update in
-//!   parts, `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison
-//!   of replicas, `stage.rs` the place among the stages of a model.
+//!   `passes.rs` the forward and backward passes, `recomputation.rs` those that keep little, `reduction.rs` the sums of
+//!   gradients, `sharding.rs` the update in parts, `message.rs` what workers tell each other, `epoch.rs` the end of an
+//!   epoch, `divergence.rs` the comparison of replicas, `stage.rs` the place among the stages of a model.
 //! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between
 //!   processes by the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
 //!

@@ -171,8 +171,9 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
     /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one
-    /// unit cannot be trained in stages. With [`Plan::grad_checkpointing`](super::Plan) a unit is computed twice: a layer
-    /// must not draw other numbers the second time, as Burn's dropout does, or change itself, as Burn's batch-norm does.
+    /// unit cannot be trained in stages. With [`Plan::grad_checkpointing`](super::Plan) a unit is computed twice: a
+    /// layer must not draw other numbers the second time, as Burn's dropout does, or change itself, as Burn's
+    /// batch-norm does.
     fn units(&self) -> Vec<Unit> {
         vec![Unit::new([""], 1.0)]
     }

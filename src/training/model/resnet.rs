@@ -123,8 +123,8 @@ pub struct ResNet<B: Backend> {
 }
 
 impl<B: Backend> ResNet<B> {
-    /// The network with `classes` outputs, trained with `loss`, or with the cross-entropy if that is a label smoothing. Its weights are zero: fill them
-    /// with [`kiln_engine::nn::initialize`] or [`kiln_engine::nn::load_state`].
+    /// The network with `classes` outputs, trained with `loss`, or with the cross-entropy if that is a label smoothing.
+    /// Its weights are zero: fill them with [`kiln_engine::nn::initialize`] or [`kiln_engine::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, loss: impl Into<Loss>, device: &B::Device) -> Self {
         let (width, architecture) = (config.width, config.architecture());
         let (conv1, is_pooled) = match config.stem {
