@@ -8,6 +8,7 @@
 mod agreement;
 mod batch_norm;
 mod batch_norm_backward;
+mod branch;
 mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -39,6 +40,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
+pub use branch::{BranchOps, add_branch};
 pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use cube::use_one_stream;
@@ -70,6 +72,6 @@ pub fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTenso
 }
 
 /// All primitives that Kiln's models need of a backend.
-pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}
+pub trait TrainBackend: BatchNormOps + BranchOps + ConvOps + PoolOps {}
 
-impl<B: BatchNormOps + ConvOps + PoolOps> TrainBackend for B {}
+impl<B: BatchNormOps + BranchOps + ConvOps + PoolOps> TrainBackend for B {}

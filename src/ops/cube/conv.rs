@@ -8,7 +8,7 @@ use burn_fusion::Fusion;
 use super::fusion::queue;
 use super::products;
 use super::row_layout::{images, rows};
-use crate::{ConvOps, PoolOps, Sliding};
+use crate::{BranchOps, ConvOps, PoolOps, Sliding};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {
     /// A matrix product would be tuned over 20 kernels for each of its three sizes, each compiled for a second.
@@ -61,3 +61,5 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> PoolOps for Fusion<CubeBackend<R, F, I, E>> {}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BranchOps for Fusion<CubeBackend<R, F, I, E>> {}

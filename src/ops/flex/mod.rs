@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use update::parallel_for;
 
 use super::batch_norm::{BatchNormOps, free};
+use super::branch::BranchOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
@@ -220,10 +221,44 @@ fn image(x: &FlexTensor) -> pool::Image {
 
 /// In place if one of the two has no other reference, else in a copy.
 impl GradientOps for Flex {
+    fn relu_gradient(output: FlexTensor, gradient: FlexTensor) -> FlexTensor {
+        let (norm, dtype, mut gradient) = (norm(&gradient), gradient.dtype(), to_nhwc(gradient));
+        norm.relu_backward(gradient.storage_mut(), values(&to_nhwc(output)));
+        from_nhwc(gradient, dtype)
+    }
+
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
         let dtype = one.dtype();
         let [one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
         from_nhwc(Self::add(one, other), dtype)
+    }
+}
+
+impl BranchOps for Flex {
+    fn branch_added(branch: FlexTensor, factors: FlexTensor, shortcut: FlexTensor) -> FlexTensor {
+        let (dtype, factors) = (branch.dtype(), as_f32(factors));
+        let [branch, shortcut] = [branch, shortcut].map(to_nhwc);
+        let image = values(&branch).len() / values(&factors).len();
+        let output = new_tensor(branch.shape(), |output| {
+            let images = values(&branch).par_chunks(image).zip(values(&shortcut).par_chunks(image));
+            images.zip(output.par_chunks_mut(image)).zip(values(&factors)).for_each(|((from, to), factor)| {
+                for ((branch, shortcut), to) in from.0.iter().zip(from.1).zip(to) {
+                    let sum = branch * factor + shortcut;
+                    // Not `max`, which would hide NaN.
+                    to.write(if sum < 0.0 { 0.0 } else { sum });
+                }
+            });
+        });
+        from_nhwc(output, dtype)
+    }
+
+    fn branch_scaled(branch: FlexTensor, factors: FlexTensor) -> FlexTensor {
+        let (dtype, factors, mut branch) = (branch.dtype(), as_f32(factors), to_nhwc(branch));
+        let image = values(&branch).len() / values(&factors).len();
+        // In place if this is the only reference to the tensor, else in a copy.
+        let images = branch.storage_mut::<f32>().par_chunks_mut(image).zip(values(&factors));
+        images.for_each(|(image, factor)| image.iter_mut().for_each(|value| *value *= factor));
+        from_nhwc(branch, dtype)
     }
 }
 

@@ -25,6 +25,7 @@ use kiln_kernels::{Convolution, Trim};
 use tch::{Device, Kind, Tensor};
 
 use super::batch_norm::BatchNormOps;
+use super::branch::BranchOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
@@ -199,6 +200,8 @@ fn convolution_backward(
 }
 
 impl<E: TchElement> PoolOps for LibTorch<E> {}
+
+impl<E: TchElement> BranchOps for LibTorch<E> {}
 
 impl<E: TchElement> GradientOps for LibTorch<E> {
     fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {

@@ -7,12 +7,11 @@ use std::ops::Range;
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use kiln_ops::{
-    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
-    max_pool, mean_of_pixels,
+    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, add_branch,
+    arranged, max_pool, mean_of_pixels,
 };
 
 use super::architecture::Bottleneck;
@@ -63,11 +62,11 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: TrainBackend> Block<B> {
-    /// `factor` `[batch, 1, 1, 1]` is the residual branch's.
+    /// `factors` `[batch]` are the residual branch's.
     fn forward<P: Precision<B>>(
         &self,
         x: Tensor<P::Compute, 4>,
-        factor: Option<Tensor<P::Compute, 4>>,
+        factors: Option<Tensor<P::Compute, 1>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
         let y = self.conv1.forward_normalized::<P>(x.clone(), &self.bn1, Epilogue::Relu, context);
@@ -81,9 +80,11 @@ impl<B: TrainBackend> Block<B> {
             }
             _ => (y, &self.conv2, &self.bn2),
         };
-        match factor {
+        match factors {
             None => conv.forward_normalized::<P>(y, bn, Epilogue::AddRelu(shortcut), context),
-            Some(factor) => relu(conv.forward_normalized::<P>(y, bn, Epilogue::Identity, context) * factor + shortcut),
+            Some(factors) => {
+                add_branch(conv.forward_normalized::<P>(y, bn, Epilogue::Identity, context), factors, shortcut)
+            }
         }
     }
 }
@@ -193,12 +194,8 @@ impl<B: TrainBackend> ResNet<B> {
             }
         }
         let own = self.blocks().zip(1..).filter(|(_, unit)| units.contains(unit));
-        let factor = |unit: usize| {
-            let of_one = branches.clone()?.narrow(1, unit - 1, 1);
-            let batch = of_one.dims()[0];
-            Some(P::to_compute(of_one.reshape([batch, 1, 1, 1])))
-        };
-        own.fold(x, |x, (block, unit)| block.forward::<P>(x, factor(unit), context))
+        let factors = |unit: usize| Some(P::to_compute(branches.clone()?.narrow(1, unit - 1, 1).squeeze_dim::<1>(1)));
+        own.fold(x, |x, (block, unit)| block.forward::<P>(x, factors(unit), context))
     }
 
     /// The units in `units`, of the images or of the maps of the unit before.
