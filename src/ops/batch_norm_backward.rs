@@ -11,8 +11,8 @@ use super::batch_norm::{BatchNormOps, Normalized, gradients};
 use super::epilogue::{Epilogue, ReluState};
 use super::exchange::sums;
 use super::gradient::register;
+use super::node::tracked;
 use super::statistics::Synchronized;
-use super::swap;
 
 #[derive(Debug)]
 struct BatchNormBackward;
@@ -85,7 +85,8 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
     }
 
     fn bn_swapped(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        swap::tracked::<B, C>(x)
+        let output = B::bn_swapped(x.primitive.clone());
+        tracked::<B, B, C>(x, output, B::bn_swapped)
     }
 }
 

@@ -19,15 +19,14 @@ mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
-mod gradient_watch;
 mod grouped;
 mod host;
 pub mod images;
+mod node;
 mod pool;
 mod precision;
 mod sliding;
 pub mod statistics;
-mod swap;
 #[cfg(feature = "tch")]
 mod torch;
 mod traffic;
@@ -39,7 +38,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
-pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize, swapped};
 pub use branch::{BranchOps, add_branch};
 pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -47,13 +46,12 @@ pub use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub use gradient_watch::{Watcher, watched};
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
 pub use images::ImageOps;
+pub use node::watched;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, as_type};
 pub use sliding::{Algorithm, Sliding};
-pub use swap::swapped;
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;
 #[cfg(feature = "tch")]

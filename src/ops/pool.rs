@@ -2,13 +2,12 @@
 //! and the mean of whole maps.
 
 use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Shape, Tensor, TensorMetadata};
 
+use super::node::tracked;
 use super::{TrainBackend, primitive, tensor};
 
 /// Width and height of a window.
@@ -65,54 +64,17 @@ pub struct Pooled<B: Backend> {
     pub places: Option<IntTensor<B>>,
 }
 
-#[derive(Debug)]
-struct PoolBackward;
-
-impl<B: PoolOps> Backward<B, 1> for PoolBackward {
-    type State = Pooled<B>;
-
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let pooled = ops.state;
-        unary::<B, _>(ops.parents, ops.node, grads, |gradient| B::pool_gradient(gradient, pooled));
-    }
-}
-
-#[derive(Debug)]
-struct MeanBackward;
-
-impl<B: PoolOps> Backward<B, 1> for MeanBackward {
-    type State = Shape;
-
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let shape = ops.state;
-        unary::<B, _>(ops.parents, ops.node, grads, |gradient| B::mean_gradient(gradient, shape));
-    }
-}
-
 impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
     fn pool_forward(x: FloatTensor<Self>) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
-        let prepared = PoolBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful();
         let inner = x.primitive.clone();
         let (output, places) = B::pool_forward(inner.clone());
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(Pooled { x: inner, output: output.clone(), places }, output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        // The parent must live until this step is registered: see `batch_norm_backward.rs`.
-        drop(x);
-        (output, None)
+        let pooled = Pooled { x: inner, output: output.clone(), places };
+        (tracked::<B, B, C>(x, output, |gradient| B::pool_gradient(gradient, pooled)), None)
     }
 
     fn mean_forward(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let prepared = MeanBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = B::mean_forward(x.primitive.clone());
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(x.primitive.shape(), output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        // As above.
-        drop(x);
-        output
+        let (output, shape) = (B::mean_forward(x.primitive.clone()), x.primitive.shape());
+        tracked::<B, B, C>(x, output, |gradient| B::mean_gradient(gradient, shape))
     }
 }
 

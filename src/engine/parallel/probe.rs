@@ -9,7 +9,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
-use kiln_ops::{HostOps, Watcher, primitive, watched};
+use kiln_ops::{HostOps, primitive, watched};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +148,6 @@ impl ProbePoint {
         let name = units[unit].to_string();
         self.note::<B>(Observed::Output, unit, name.clone(), x.primitive.clone());
         let probe = self.clone();
-        let see = move |gradient| probe.note::<B>(Observed::Backward, unit, name.clone(), gradient);
-        watched(x, Watcher(Arc::new(see)))
+        watched::<B>(x, move |gradient| probe.note::<B>(Observed::Backward, unit, name, gradient))
     }
 }
