@@ -22,7 +22,7 @@ use kiln_kernels::Trim;
 use super::batch_norm::BatchNormOps;
 use super::epilogue::Epilogue;
 use super::gradient::register;
-use super::grouped;
+use super::grouped::by_group;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
@@ -74,25 +74,15 @@ pub trait ConvOps: HostOps + BatchNormOps {
     }
 
     /// The output, `[batch, outputs, out_height, out_width]`.
-    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
+    fn conv_forward([x, weight]: [FloatTensor<Self>; 2], sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d(x, weight, None, sliding.options())
     }
 
-    fn conv_weight_gradient(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        sliding: Sliding,
-    ) -> FloatTensor<Self> {
+    fn conv_weight_gradient([x, weight, gradient]: [FloatTensor<Self>; 3], sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d_weight_backward(x, weight, gradient, sliding.options())
     }
 
-    fn conv_input_gradient(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        sliding: Sliding,
-    ) -> FloatTensor<Self> {
+    fn conv_input_gradient([x, weight, gradient]: [FloatTensor<Self>; 3], sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d_x_backward(x, weight, gradient, sliding.options())
     }
 
@@ -115,7 +105,7 @@ pub trait ConvOps: HostOps + BatchNormOps {
         _listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
-        grouped::forward::<Self>(x, weight, sliding)
+        by_group::<Self, 2>([x, weight], 1, sliding, Self::conv_forward)
     }
 
     /// The convolution with a prepared kernel, then [`BatchNormOps::bn_normalize`]: the same bits as one after the
@@ -178,7 +168,8 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         let gradient = grads.consume::<B>(&ops.node);
         let Saved { x, weight, sliding, trim, listener } = ops.state;
         if let Some(node) = weight_node {
-            let found = grouped::weight_gradient::<B>(x.clone(), weight.clone(), gradient.clone(), sliding);
+            let operands = [&x, &weight, &gradient].map(Clone::clone);
+            let found = by_group::<B, 3>(operands, 0, sliding, B::conv_weight_gradient);
             let mut found = trim.iter().fold(found, B::conv_untrimmed);
             if let Some(ParameterListener { listener, parameter }) = listener {
                 if found.dtype() == DType::F32 {
@@ -191,7 +182,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         }
         // The first layer's input is data and needs no gradient.
         if let Some(node) = x_node {
-            let found = grouped::input_gradient::<B>(x, weight, gradient, sliding);
+            let found = by_group::<B, 3>([x, weight, gradient], 1, sliding, B::conv_input_gradient);
             let mut found = <Autodiff<B> as AutodiffBackend>::from_inner(found);
             found.node = node;
             register::<B>(grads, found);
@@ -216,7 +207,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         let image = x.primitive.clone();
         let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
         let kernel = B::conv_weight(kernel, &image, sliding);
-        let output = grouped::forward::<B>(image.clone(), kernel.clone(), sliding);
+        let output = by_group::<B, 2>([image.clone(), kernel.clone()], 1, sliding, B::conv_forward);
         let output = match prepared {
             OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listener }, output),
             OpsKind::UnTracked(step) => step.finish(output),

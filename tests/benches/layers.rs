@@ -53,10 +53,9 @@ fn main() {
         fs::write(format!("{dir}/{name}"), bytemuck::cast_slice(&values)).unwrap();
         1e3 * least
     };
-    let forward = time("output", &|| Flex::conv_forward(x.clone(), weight.clone(), sliding));
-    let backward =
-        time("input_gradient", &|| Flex::conv_input_gradient(x.clone(), weight.clone(), gradient.clone(), sliding));
-    let weights =
-        time("weight_gradient", &|| Flex::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding));
+    let forward = time("output", &|| Flex::conv_forward([x.clone(), weight.clone()], sliding));
+    let operands = || [&x, &weight, &gradient].map(Clone::clone);
+    let backward = time("input_gradient", &|| Flex::conv_input_gradient(operands(), sliding));
+    let weights = time("weight_gradient", &|| Flex::conv_weight_gradient(operands(), sliding));
     println!("[{forward}, {backward}, {weights}]");
 }

@@ -129,16 +129,10 @@ impl Layer {
         let [x, weight, gradient] = [0, 1, 2].map(typed);
         let [x, gradient] = [x, gradient].map(|images| B::arranged(images, false));
         let weight = B::conv_weight(weight, &x, self.sliding);
-        let forward = milliseconds::<B, _>(|| B::conv_forward(x.clone(), weight.clone(), self.sliding));
-        let operands = || (x.clone(), weight.clone(), gradient.clone());
-        let weight_gradient = milliseconds::<B, _>(|| {
-            let (x, weight, gradient) = operands();
-            B::conv_weight_gradient(x, weight, gradient, self.sliding)
-        });
-        let input_gradient = milliseconds::<B, _>(|| {
-            let (x, weight, gradient) = operands();
-            B::conv_input_gradient(x, weight, gradient, self.sliding)
-        });
+        let forward = milliseconds::<B, _>(|| B::conv_forward([x.clone(), weight.clone()], self.sliding));
+        let operands = || [&x, &weight, &gradient].map(Clone::clone);
+        let weight_gradient = milliseconds::<B, _>(|| B::conv_weight_gradient(operands(), self.sliding));
+        let input_gradient = milliseconds::<B, _>(|| B::conv_input_gradient(operands(), self.sliding));
         [forward, weight_gradient, input_gradient]
     }
 }

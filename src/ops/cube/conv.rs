@@ -22,7 +22,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
         weight
     }
 
-    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
+    fn conv_forward([x, weight]: [FloatTensor<Self>; 2], sliding: Sliding) -> FloatTensor<Self> {
         let [[batch, _, height, width], [outputs, _, down, across]] = [&x, &weight].map(|it| it.shape().dims());
         let [height, width] = [sliding.positions(height, down), sliding.positions(width, across)];
         let like = (Shape::new([batch, outputs, height, width]), x.dtype());
@@ -31,12 +31,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
         output
     }
 
-    fn conv_weight_gradient(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        sliding: Sliding,
-    ) -> FloatTensor<Self> {
+    fn conv_weight_gradient([x, weight, gradient]: [FloatTensor<Self>; 3], sliding: Sliding) -> FloatTensor<Self> {
         let (shape, dtype) = (weight.shape(), weight.dtype());
         let like = (shape.clone(), dtype);
         let run = move |[x, gradient]: [_; 2]| [products::weight_gradient(x, shape.dims(), gradient, sliding)];
@@ -44,12 +39,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
         found
     }
 
-    fn conv_input_gradient(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        sliding: Sliding,
-    ) -> FloatTensor<Self> {
+    fn conv_input_gradient([x, weight, gradient]: [FloatTensor<Self>; 3], sliding: Sliding) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
         let like = (shape.clone(), dtype);
         let run = move |[weight, gradient]: [_; 2]| {

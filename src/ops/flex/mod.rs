@@ -19,7 +19,7 @@ use super::branch::BranchOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
-use super::grouped;
+use super::grouped::by_group;
 use super::host::HostOps;
 use super::pool::{PoolOps, Pooled, mean};
 use super::precision::as_type;
@@ -29,7 +29,7 @@ use super::update::UpdateOps;
 impl ConvOps for Flex {
     const CHANNELS_INNERMOST: bool = true;
 
-    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
+    fn conv_forward([x, weight]: [FlexTensor; 2], sliding: Sliding) -> FlexTensor {
         let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
         let (x, weight) = (to_nhwc(x), as_f32(weight));
         let output = new_tensor(plan.output().into(), |output| plan.forward(values(&x), values(&weight), None, output));
@@ -44,7 +44,11 @@ impl ConvOps for Flex {
     ) -> FlexTensor {
         let plan = (sliding.groups == 1).then(|| plan(&x, &weight, sliding));
         let Some(plan) = plan.filter(|plan| plan.takes_epilogue() && x.dtype() == DType::F32) else {
-            return Self::bn_normalize(grouped::forward::<Self>(x, weight, sliding), factors, epilogue);
+            return Self::bn_normalize(
+                by_group::<Self, 2>([x, weight], 1, sliding, Self::conv_forward),
+                factors,
+                epilogue,
+            );
         };
         let (x, weight) = (to_nhwc(x), as_f32(weight));
         let output = with_epilogue(factors, epilogue, |epilogue| {
@@ -55,14 +59,14 @@ impl ConvOps for Flex {
         from_nhwc(output, DType::F32)
     }
 
-    fn conv_weight_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
+    fn conv_weight_gradient([x, weight, gradient]: [FlexTensor; 3], sliding: Sliding) -> FlexTensor {
         let plan = plan(&x, &weight, sliding);
         let (x, gradient) = (to_nhwc(x), to_nhwc(gradient));
         let output = new_tensor(weight.shape(), |output| plan.weight_gradient(values(&x), values(&gradient), output));
         as_type::<Flex>(output, weight.dtype().into())
     }
 
-    fn conv_input_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
+    fn conv_input_gradient([x, weight, gradient]: [FlexTensor; 3], sliding: Sliding) -> FlexTensor {
         let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
         let (weight, gradient) = (as_f32(weight), to_nhwc(gradient));
         let output = new_tensor(plan.input().into(), |x| plan.input_gradient(values(&weight), values(&gradient), x));

@@ -111,7 +111,7 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         TchTensor::from_existing(owned(arranged).tensor, weight.storage)
     }
 
-    fn conv_forward(x: TchTensor, weight: TchTensor, sliding: Sliding) -> TchTensor {
+    fn conv_forward([x, weight]: [TchTensor; 2], sliding: Sliding) -> TchTensor {
         match host_conv::plan(&x, &weight, sliding) {
             Some(plan) => host_conv::forward(&plan, &x, &weight, None),
             None => Self::conv2d(x, weight, None, sliding.options()),
@@ -125,19 +125,19 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         epilogue: Epilogue<TchTensor>,
     ) -> TchTensor {
         let Some(plan) = host_conv::plan(&x, &weight, sliding).filter(Convolution::takes_epilogue) else {
-            return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
+            return Self::bn_normalize(Self::conv_forward([x, weight], sliding), factors, epilogue);
         };
         with_epilogue(factors, epilogue, |epilogue| host_conv::forward(&plan, &x, &weight, Some(epilogue)))
     }
 
-    fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+    fn conv_weight_gradient([x, weight, gradient]: [TchTensor; 3], sliding: Sliding) -> TchTensor {
         if let Some(plan) = host_conv::plan(&x, &weight, sliding) {
             return host_conv::weight_gradient(&plan, &x, &weight, &gradient);
         }
         owned(convolution_backward(&x, &weight, &gradient, sliding, WEIGHT)[1])
     }
 
-    fn conv_input_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+    fn conv_input_gradient([x, weight, gradient]: [TchTensor; 3], sliding: Sliding) -> TchTensor {
         if let Some(plan) = host_conv::plan(&x, &weight, sliding) {
             return host_conv::input_gradient(&plan, &weight, &gradient);
         }
