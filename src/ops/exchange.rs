@@ -13,7 +13,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorData, TensorMetadata};
 
 use super::host::{HostOps, Shared};
-use super::statistics::{Direction, Moments, Payload, Synchronized};
+use super::statistics::{Direction, Payload, Synchronized};
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
@@ -26,9 +26,10 @@ pub(super) fn moments<B: HostOps>(
 ) -> (f64, [FloatTensor<B>; 2]) {
     let device = B::float_device(&own[0]);
     if B::is_processor() {
-        let [mean, m2] = own.map(read::<B>);
-        let Moments { count, mean, m2 } = sync.moments(Moments { count, mean, m2 });
-        return (count, [mean, m2].map(|values| write::<B>(&values, &device)));
+        let own = [vec![count]].into_iter().chain(own.map(read::<B>)).flatten().collect();
+        let total = sync.total(Direction::Forward, own);
+        let (means, m2) = total[1..].split_at(total.len() / 2);
+        return (total[0], [means, m2].map(|values| write::<B>(values, &device)));
     }
     let total = total::<B>(sync, Direction::Forward, count, own);
     (total.count, total.values.map(|values| B::adopt(values, &device)))
@@ -38,8 +39,8 @@ pub(super) fn moments<B: HostOps>(
 pub(super) fn sums<B: HostOps>(sync: &Synchronized, own: [FloatTensor<B>; 2]) -> [FloatTensor<B>; 2] {
     let device = B::float_device(&own[0]);
     if B::is_processor() {
-        let totals = sync.sums(own.into_iter().flat_map(read::<B>).collect());
-        let (first, second) = totals.split_at(totals.len() / 2);
+        let total = sync.total(Direction::Backward, own.into_iter().flat_map(read::<B>).collect());
+        let (first, second) = total.split_at(total.len() / 2);
         return [first, second].map(|values| write::<B>(values, &device));
     }
     total::<B>(sync, Direction::Backward, 0.0, own).values.map(|values| B::adopt(values, &device))

@@ -19,12 +19,22 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Combines the values of all replicas: moments by their counts, sums by addition.
+    /// Combines the values of all replicas in their order: sums by addition; count, means and M2 by the counts, so that
+    /// a replica with count zero adds nothing.
     pub fn total(self, shares: &[Vec<f64>]) -> Vec<f64> {
-        match self {
-            Self::Forward => Moments::combine(shares).into_values(),
-            Self::Backward => (0..shares[0].len()).map(|i| shares.iter().map(|share| share[i]).sum()).collect(),
+        let sum = |of: &dyn Fn(&[f64]) -> f64| shares.iter().map(|share| of(share)).sum::<f64>();
+        let length = shares[0].len();
+        if self == Self::Backward {
+            return (0..length).map(|i| sum(&|share| share[i])).collect();
         }
+        let channels = length / 2;
+        let count = sum(&|share| share[0]);
+        let mut total = vec![count];
+        total.extend((1..=channels).map(|i| sum(&|share| share[0] * share[i]) / count));
+        for i in 1..=channels {
+            total.push(sum(&|share| share[channels + i] + share[0] * (share[i] - total[i]).powi(2)));
+        }
+        total
     }
 }
 
@@ -78,69 +88,21 @@ pub struct Synchronized {
     pub replica: usize,
 }
 
-/// Per-channel moments of a batch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Moments {
-    /// Number of values per channel.
-    pub count: f64,
-    /// Mean per channel.
-    pub mean: Vec<f64>,
-    /// Sum of squared deviations from the mean, per channel.
-    pub m2: Vec<f64>,
-}
-
-impl Moments {
-    /// As a message: count, means, M2.
-    fn into_values(self) -> Vec<f64> {
-        [vec![self.count], self.mean, self.m2].concat()
-    }
-
-    /// The inverse of [`Moments::into_values`].
-    fn from_values(values: &[f64]) -> Self {
-        let (mean, m2) = values[1..].split_at(values.len() / 2);
-        Self { count: values[0], mean: mean.to_vec(), m2: m2.to_vec() }
-    }
-
-    /// Combines messages in their order; one with count zero adds nothing.
-    fn combine(shares: &[Vec<f64>]) -> Self {
-        let channels = shares.first().map_or(0, |share| (share.len() - 1) / 2);
-        let count: f64 = shares.iter().map(|share| share[0]).sum();
-        let mut mean = vec![0.0; channels];
-        let mut m2 = vec![0.0; channels];
-        for channel in 0..channels {
-            mean[channel] = shares.iter().map(|share| share[0] * share[1 + channel]).sum::<f64>() / count;
-            m2[channel] = shares
-                .iter()
-                .map(|share| share[1 + channels + channel] + share[0] * (share[1 + channel] - mean[channel]).powi(2))
-                .sum();
-        }
-        Self { count, mean, m2 }
-    }
-}
-
 impl Synchronized {
     /// Whether this replica has a sample.
     pub fn is_present(&self) -> bool {
         self.samples[self.replica] > 0
     }
 
-    /// The moments of the whole group's batch.
-    pub fn moments(&self, mut local: Moments) -> Moments {
+    /// The sums of the whole group, or count, means and M2 of its batch.
+    pub fn total(&self, direction: Direction, mut own: Vec<f64>) -> Vec<f64> {
         if !self.is_present() {
-            local.count = 0.0;
-            local.mean.fill(0.0);
-            local.m2.fill(0.0);
+            own.fill(0.0);
         }
-        let combine = |shares: Vec<Vec<f64>>| vec![Direction::Forward.total(&shares)];
-        Moments::from_values(&self.group.gather(self.layer, Direction::Forward, local.into_values(), combine)[0])
-    }
-
-    /// The sums of the whole group, added in replica order.
-    pub fn sums(&self, mut local: Vec<f64>) -> Vec<f64> {
-        if !self.is_present() {
-            local.fill(0.0);
-        }
-        let combine = |shares: Vec<Vec<f64>>| vec![Direction::Backward.total(&shares)];
-        self.group.gather(self.layer, Direction::Backward, local, combine)[0].clone()
+        let combine: Combine = match direction {
+            Direction::Forward => |shares| vec![Direction::Forward.total(&shares)],
+            Direction::Backward => |shares| vec![Direction::Backward.total(&shares)],
+        };
+        self.group.gather(self.layer, direction, own, combine)[0].clone()
     }
 }
