@@ -21,6 +21,7 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::Shape;
 use burn::tensor::ops::ModuleOps;
+use host_conv::to_nhwc;
 use kiln_kernels::{Convolution, Trim};
 use tch::{Device, Kind, Tensor};
 
@@ -51,9 +52,7 @@ unsafe extern "C" {
         groups: i64,
         mask: c_int,
     ) -> *mut c_char;
-    fn kiln_channels_last(y: *mut Pointer, x: Pointer) -> *mut c_char;
     fn kiln_in_layout_of(y: *mut Pointer, x: Pointer, model: Pointer) -> *mut c_char;
-    fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer, given_away: c_int) -> *mut c_char;
 }
 
 fn borrowed(tensor: &TchTensor) -> Pointer {
@@ -95,20 +94,14 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         if !(if images.tensor.device().is_cuda() { half } else { innermost }) {
             return images;
         }
-        let mut arranged = null_mut();
-        // SAFETY: the result is written before the call returns without a message.
-        check(unsafe { kiln_channels_last(&mut arranged, borrowed(&images)) });
-        TchTensor::from_existing(owned(arranged).tensor, images.storage)
+        TchTensor::from_existing(to_nhwc(&images).permute([0, 3, 1, 2]), images.storage)
     }
 
     fn conv_weight(weight: TchTensor, x: &TchTensor, sliding: Sliding) -> TchTensor {
         if host_conv::plan(x, &weight, sliding).is_some() {
             return weight;
         }
-        let mut arranged = null_mut();
-        // SAFETY: as above.
-        check(unsafe { kiln_in_layout_of(&mut arranged, borrowed(&weight), borrowed(x)) });
-        TchTensor::from_existing(owned(arranged).tensor, weight.storage)
+        TchTensor::from_existing(in_layout_of(&weight, x), weight.storage)
     }
 
     fn conv_forward([x, weight]: [TchTensor; 2], sliding: Sliding) -> TchTensor {
@@ -182,6 +175,14 @@ fn empty(shape: Shape, like: &Tensor) -> TchTensor {
     TchTensor::new(Tensor::empty(shape, (like.kind(), like.device())))
 }
 
+/// `x` in the memory layout of `model`.
+fn in_layout_of(x: &TchTensor, model: &TchTensor) -> Tensor {
+    let mut arranged = null_mut();
+    // SAFETY: the result is written before the call returns without a message.
+    check(unsafe { kiln_in_layout_of(&mut arranged, borrowed(x), borrowed(model)) });
+    owned(arranged).tensor
+}
+
 fn convolution_backward(
     x: &TchTensor,
     weight: &TchTensor,
@@ -205,10 +206,12 @@ impl<E: TchElement> BranchOps for LibTorch<E> {}
 
 impl<E: TchElement> GradientOps for LibTorch<E> {
     fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
-        let mut dx = null_mut();
-        // SAFETY: as above.
-        let given_away = c_int::from(gradient.can_mut());
-        check(unsafe { kiln_relu_backward(&mut dx, borrowed(&gradient), borrowed(&output), given_away) });
-        TchTensor::from_existing(owned(dx).tensor, gradient.storage)
+        let same = in_layout_of(&gradient, &output);
+        let dx = if gradient.can_mut() && same.data_ptr() == gradient.tensor.data_ptr() {
+            output.tensor.threshold_backward_grad_input(&same, &same, 0)
+        } else {
+            output.tensor.threshold_backward(&same, 0)
+        };
+        TchTensor::from_existing(dx, gradient.storage)
     }
 }

@@ -4,19 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
 use burn::backend::libtorch::TchTensor;
+use tch::{Device, Kind, Tensor};
 
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 
 unsafe extern "C" {
-    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_train(
-        results: *mut Pointer,
-        x: Pointer,
-        weight: Pointer,
-        bias: Pointer,
-        epsilon: f64,
-    ) -> *mut c_char;
     fn kiln_running(
         averages: *mut Pointer,
         running: *const Pointer,
@@ -40,21 +32,24 @@ unsafe extern "C" {
 
 /// Mean and sum of squared deviations per channel.
 pub(super) fn moments(x: &TchTensor) -> (TchTensor, TchTensor) {
-    let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-    let (mut mean, mut variance) = (null_mut(), null_mut());
-    // SAFETY: both results are written before the call returns without a message.
-    check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(x)) });
-    let m2 = TchTensor::new(owned(variance).tensor * count as f64);
-    (owned(mean), m2)
+    let (x, channels) = (&x.tensor, x.tensor.size()[1]);
+    let is_half = !matches!(x.kind(), Kind::Float | Kind::Double);
+    // On a processor they have the type of the running averages, which are passed for that reason only.
+    let running = (is_half && x.device() == Device::Cpu).then(|| Tensor::zeros([channels], (Kind::Float, Device::Cpu)));
+    let (mean, variance) = x.batch_norm_update_stats(running.as_ref(), running.as_ref(), 0.0);
+    let count = x.numel() as f64 / channels as f64;
+    (TchTensor::new(mean), TchTensor::new(variance * count))
 }
 
 /// The output, and mean, unbiased variance and `1 / sqrt(biased variance + epsilon)` of the batch.
 pub(super) fn train(x: &TchTensor, weight: &TchTensor, bias: &TchTensor, epsilon: f64) -> [TchTensor; 4] {
-    let mut results = [null_mut(); 4];
-    let [x, weight, bias] = [x, weight, bias].map(borrowed);
-    // SAFETY: all results are written before the call returns without a message; the inputs live until after it.
-    check(unsafe { kiln_batch_norm_train(results.as_mut_ptr(), x, weight, bias, epsilon) });
-    results.map(owned)
+    let [x, weight, bias] = [x, weight, bias].map(|it| &it.tensor);
+    // With momentum 1 what is running becomes that of the batch.
+    let running = Tensor::zeros([2, x.size()[1]], (weight.kind(), weight.device()));
+    let [mean, variance] = [0, 1].map(|row| running.get(row));
+    let (output, _, inv_std) =
+        x.native_batch_norm(Some(weight), Some(bias), Some(&mean), Some(&variance), true, 1.0, epsilon);
+    [output, mean, variance, inv_std].map(TchTensor::new)
 }
 
 /// `running * (1 - momentum) + batch * momentum` of each pair.
@@ -62,7 +57,7 @@ pub(super) fn averaged(running: &[TchTensor], batch: &[TchTensor], momentum: f64
     assert_eq!(running.len(), batch.len(), "every average has statistics of the batch");
     let [running, batch] = [running, batch].map(|tensors| tensors.iter().map(borrowed).collect::<Vec<_>>());
     let mut averages = vec![null_mut(); running.len()];
-    // SAFETY: as in `train`; all three have the given length.
+    // SAFETY: all results are written before the call returns without a message; all three have the given length.
     check(unsafe { kiln_running(averages.as_mut_ptr(), running.as_ptr(), batch.as_ptr(), running.len(), momentum) });
     averages.into_iter().map(owned).collect()
 }
@@ -77,10 +72,9 @@ pub(super) fn counted(counts: &[TchTensor]) -> Vec<TchTensor> {
 
 /// `(x - mean) * scale + bias`.
 pub(super) fn apply(x: &TchTensor, mean: &TchTensor, scale: &TchTensor, bias: &TchTensor) -> TchTensor {
-    let mut y = null_mut();
-    // SAFETY: as above; the inputs live until after the call.
-    check(unsafe { kiln_batch_norm_apply(&mut y, borrowed(x), borrowed(mean), borrowed(scale), borrowed(bias)) });
-    owned(y)
+    let [x, mean, scale, bias] = [x, mean, scale, bias].map(|it| &it.tensor);
+    let one = mean.ones_like();
+    TchTensor::new(x.native_batch_norm(Some(scale), Some(bias), Some(mean), Some(&one), false, 0.0, 0.0).0)
 }
 
 /// The sums per channel of `gradient` and of `gradient * (x - mean)`.
@@ -120,8 +114,6 @@ fn backward(
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind, Tensor};
-
     use super::*;
 
     const EPSILON: f64 = 1e-5;

@@ -11,16 +11,11 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/threshold_backward.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -70,42 +65,6 @@ __attribute__((visibility("hidden"))) int warp_size() { return 0; }
 
 extern "C" {
 
-// Mean and biased variance per channel, in f32 at least. On the CPU their type is that of the running averages, which are
-// passed for that reason only.
-char *kiln_batch_norm_moments(Tensor **mean, Tensor **variance, const Tensor *x) {
-    return guarded([&] {
-        std::optional<Tensor> running;
-        if (x->is_cpu() && x->scalar_type() != at::kFloat && x->scalar_type() != at::kDouble)
-            running = at::zeros({x->size(1)}, x->options().dtype(at::kFloat));
-        auto [m, v] = at::batch_norm_update_stats(*x, running, running, 0.0);
-        *mean = owned(m);
-        *variance = owned(v);
-    });
-}
-
-// (x - mean) * scale + bias.
-char *kiln_batch_norm_apply(Tensor **y, const Tensor *x, const Tensor *mean, const Tensor *scale, const Tensor *bias) {
-    return guarded([&] {
-        auto one = at::ones_like(*mean);
-        auto result = at::native_batch_norm(*x, *scale, *bias, *mean, one, /*training=*/false, 0.0, 0.0);
-        *y = owned(std::get<0>(result));
-    });
-}
-
-// Batch-norm over this batch, and its mean, unbiased variance and 1 / sqrt(biased variance + eps) per channel, in f32.
-char *kiln_batch_norm_train(Tensor **results, const Tensor *x, const Tensor *weight, const Tensor *bias, double eps) {
-    return guarded([&] {
-        // With momentum 1 what is running becomes that of the batch.
-        Tensor running = at::zeros({2, x->size(1)}, weight->options());
-        Tensor mean = running[0], variance = running[1];
-        auto result = at::native_batch_norm(*x, *weight, *bias, mean, variance, /*training=*/true, /*momentum=*/1.0, eps);
-        results[0] = owned(std::get<0>(result));
-        results[1] = owned(mean);
-        results[2] = owned(variance);
-        results[3] = owned(std::get<2>(result));
-    });
-}
-
 // running * (1 - momentum) + batch * momentum of each pair.
 char *kiln_running(Tensor **averages, const Tensor *const *running, const Tensor *const *batch, size_t length,
                    double momentum) {
@@ -147,17 +106,6 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
                                                ones, /*transposed=*/false, zeros, groups, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
-    });
-}
-
-// The gradient of ReLU from its output, in the memory of `gradient` if the caller gives that up.
-char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output, int given_away) {
-    return guarded([&] {
-        Tensor same = in_layout_of(*gradient, *output);
-        if (given_away != 0 && same.is_same(*gradient))
-            *dx = owned(at::threshold_backward_out(same, same, *output, 0));
-        else
-            *dx = owned(at::threshold_backward(same, *output, 0));
     });
 }
 
@@ -230,10 +178,5 @@ void kiln_choose_kernels(int deterministic) {
 // `x` in the memory layout of `model`.
 char *kiln_in_layout_of(Tensor **y, const Tensor *x, const Tensor *model) {
     return guarded([&] { *y = owned(in_layout_of(*x, *model)); });
-}
-
-// The images with their channels innermost.
-char *kiln_channels_last(Tensor **y, const Tensor *x) {
-    return guarded([&] { *y = owned(x->contiguous(at::MemoryFormat::ChannelsLast)); });
 }
 }
