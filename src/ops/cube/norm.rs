@@ -138,8 +138,30 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let (like, relu) = ((x.shape(), x.dtype()), !matches!(epilogue, Epilogue::Identity));
         let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(shortcut) } else { None };
         let inputs = std::iter::once(x).chain(factors).chain(shortcut).collect();
-        let [output] =
-            queue_all::<Below<R, F, I, E>, _>("batch-norm", inputs, [like], move |inputs| [normalize(inputs, relu)]);
+        let [output] = queue_all::<Below<R, F, I, E>, _>("batch-norm", inputs, [like], move |inputs| {
+            let ([x, mean, scale, bias], shortcut) = first(inputs);
+            let layout = RowLayout::of(&x);
+            let output = layout.empty();
+            let (count, dim) = layout.units();
+            let [mean, scale, bias] = [mean, scale, bias].map(|factor| into_contiguous(factor).into_tensor_arg());
+            normalized::launch::<R>(
+                &layout.client,
+                count,
+                dim,
+                layout.vector,
+                rows(x).into_tensor_arg(),
+                mean,
+                scale,
+                bias,
+                arguments(shortcut.into_iter().map(rows)),
+                output.clone().into_tensor_arg(),
+                layout.vectors(),
+                layout.columns(),
+                relu,
+                layout.dtype.into(),
+            );
+            [images(output)]
+        });
         output
     }
 
@@ -156,8 +178,42 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let channel = channel_like(&x.shape());
         let inputs = [gradient.clone(), x, mean].into_iter().chain(recomputed(relu)).collect();
         let outputs = [channel.clone(), channel];
-        let [sum, product] =
-            queue_all::<Below<R, F, I, E>, _>("batch-norm sums", inputs, outputs, |inputs| gradient_sums(inputs));
+        let [sum, product] = queue_all::<Below<R, F, I, E>, _>("batch-norm sums", inputs, outputs, |inputs| {
+            let ([gradient, x, mean], relu) = first(inputs);
+            let layout = RowLayout::of(&x);
+            let ([sums, products], [sum, product]) = (layout.pieces(), layout.per_channel());
+            piece_sums::launch::<R>(
+                &layout.client,
+                layout.piece_cubes(),
+                layout.cube(),
+                layout.vector,
+                rows(gradient).into_tensor_arg(),
+                rows(x).into_tensor_arg(),
+                into_contiguous(mean).into_tensor_arg(),
+                arguments(relu.into_iter().map(into_contiguous)),
+                sums.clone().into_tensor_arg(),
+                products.clone().into_tensor_arg(),
+                layout.rows,
+                layout.columns(),
+                layout.depth(),
+                layout.lanes(),
+                layout.dtype.into(),
+            );
+            all_sums::launch::<R>(
+                &layout.client,
+                layout.channel_cubes(),
+                layout.cube(),
+                layout.vector,
+                sums.into_tensor_arg(),
+                products.into_tensor_arg(),
+                sum.clone().into_tensor_arg(),
+                product.clone().into_tensor_arg(),
+                layout.piece_count(),
+                layout.columns(),
+                layout.lanes(),
+            );
+            [sum, product]
+        });
         [gradient, sum, product]
     }
 
@@ -204,7 +260,29 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let like = (x.shape(), x.dtype());
         let inputs = [gradient, x, mean, k, q, r].into_iter().chain(recomputed(relu)).collect();
         let [result] = queue_all::<Below<R, F, I, E>, _>("batch-norm gradient", inputs, [like], |inputs| {
-            [gradient_of_input(inputs)]
+            let ([gradient, x, mean, k, q, r], relu) = first(inputs);
+            let layout = RowLayout::of(&x);
+            let result = layout.empty();
+            let (count, dim) = layout.units();
+            let [mean, k, q, r] = [mean, k, q, r].map(|factor| into_contiguous(factor).into_tensor_arg());
+            input_gradient::launch::<R>(
+                &layout.client,
+                count,
+                dim,
+                layout.vector,
+                rows(gradient).into_tensor_arg(),
+                rows(x).into_tensor_arg(),
+                mean,
+                k,
+                q,
+                r,
+                arguments(relu.into_iter().map(into_contiguous)),
+                result.clone().into_tensor_arg(),
+                layout.vectors(),
+                layout.columns(),
+                layout.dtype.into(),
+            );
+            [images(result)]
         });
         result
     }
@@ -218,97 +296,6 @@ fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> impl Iterator<Item = F
 fn first<R: CubeRuntime, const N: usize>(mut tensors: Vec<CubeTensor<R>>) -> ([CubeTensor<R>; N], Vec<CubeTensor<R>>) {
     let others = tensors.split_off(N);
     (tensors.try_into().unwrap_or_else(|_| unreachable!("they were counted")), others)
-}
-
-/// `inputs` are images, mean, scale, bias, and the shortcut if there is one.
-fn normalize<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, relu: bool) -> CubeTensor<R> {
-    let ([x, mean, scale, bias], shortcut) = first(inputs);
-    let layout = RowLayout::of(&x);
-    let output = layout.empty();
-    let (count, dim) = layout.units();
-    let [mean, scale, bias] = [mean, scale, bias].map(|factor| into_contiguous(factor).into_tensor_arg());
-    normalized::launch::<R>(
-        &layout.client,
-        count,
-        dim,
-        layout.vector,
-        rows(x).into_tensor_arg(),
-        mean,
-        scale,
-        bias,
-        arguments(shortcut.into_iter().map(rows)),
-        output.clone().into_tensor_arg(),
-        layout.vectors(),
-        layout.columns(),
-        relu,
-        layout.dtype.into(),
-    );
-    images(output)
-}
-
-/// `inputs` are gradient, images, mean, and scale and bias of a ReLU through which the gradient still has to go.
-fn gradient_sums<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> [CubeTensor<R>; 2] {
-    let ([gradient, x, mean], relu) = first(inputs);
-    let layout = RowLayout::of(&x);
-    let ([sums, products], [sum, product]) = (layout.pieces(), layout.per_channel());
-    piece_sums::launch::<R>(
-        &layout.client,
-        layout.piece_cubes(),
-        layout.cube(),
-        layout.vector,
-        rows(gradient).into_tensor_arg(),
-        rows(x).into_tensor_arg(),
-        into_contiguous(mean).into_tensor_arg(),
-        arguments(relu.into_iter().map(into_contiguous)),
-        sums.clone().into_tensor_arg(),
-        products.clone().into_tensor_arg(),
-        layout.rows,
-        layout.columns(),
-        layout.depth(),
-        layout.lanes(),
-        layout.dtype.into(),
-    );
-    all_sums::launch::<R>(
-        &layout.client,
-        layout.channel_cubes(),
-        layout.cube(),
-        layout.vector,
-        sums.into_tensor_arg(),
-        products.into_tensor_arg(),
-        sum.clone().into_tensor_arg(),
-        product.clone().into_tensor_arg(),
-        layout.piece_count(),
-        layout.columns(),
-        layout.lanes(),
-    );
-    [sum, product]
-}
-
-/// `inputs` are gradient, images, mean, the three factors, and those of a ReLU as in [`gradient_sums`].
-fn gradient_of_input<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> CubeTensor<R> {
-    let ([gradient, x, mean, k, q, r], relu) = first(inputs);
-    let layout = RowLayout::of(&x);
-    let result = layout.empty();
-    let (count, dim) = layout.units();
-    let [mean, k, q, r] = [mean, k, q, r].map(|factor| into_contiguous(factor).into_tensor_arg());
-    input_gradient::launch::<R>(
-        &layout.client,
-        count,
-        dim,
-        layout.vector,
-        rows(gradient).into_tensor_arg(),
-        rows(x).into_tensor_arg(),
-        mean,
-        k,
-        q,
-        r,
-        arguments(relu.into_iter().map(into_contiguous)),
-        result.clone().into_tensor_arg(),
-        layout.vectors(),
-        layout.columns(),
-        layout.dtype.into(),
-    );
-    images(result)
 }
 
 /// The body of [`HostOps::add_moments`](crate::HostOps::add_moments), in one kernel.
