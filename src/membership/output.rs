@@ -17,100 +17,70 @@ const LONGEST_LINE: usize = 1 << 20;
 /// Forwards `stream` until it ends, each line after `prefix`. Returns the line that most likely says why the process
 /// failed. After a write error the stream is still read, so that a closed pager does not stop the training.
 pub fn pass_on(mut stream: impl Read, prefix: &str, sink: &Sink) -> Option<String> {
-    let mut lines = Lines { prefix: prefix.into(), ..Lines::default() };
+    let mut lines = Lines { prefix, ..Lines::default() };
     let mut open = true;
     let mut chunk = vec![0; 1 << 16];
     loop {
-        match stream.read(&mut chunk) {
+        let length = match stream.read(&mut chunk) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Ok(0) | Err(_) => break,
-            Ok(length) => lines.push(&chunk[..length]),
+            read => read.unwrap_or(0),
+        };
+        lines.push(&chunk[..length]);
+        if length == 0 && !lines.line.is_empty() {
+            lines.end_line();
         }
-        open = open && lines.write(sink);
+        if open && !lines.ready.is_empty() {
+            let mut sink = sink.lock();
+            open = sink.write_all(&lines.ready).and_then(|()| sink.flush()).is_ok();
+        }
         lines.ready.clear();
+        if length == 0 {
+            let line = lines.own.or(lines.other)?;
+            return Some(String::from_utf8_lossy(line.trim_ascii()).into_owned());
+        }
     }
-    lines.finish();
-    if open {
-        lines.write(sink);
-    }
-    lines.error_line.text()
 }
 
 /// Splits a stream of bytes into lines and puts a prefix before each.
 #[derive(Default)]
-struct Lines {
-    prefix: Vec<u8>,
+struct Lines<'a> {
+    prefix: &'a str,
     /// The start of a line without its end.
     line: Vec<u8>,
     /// Whether the last byte was a carriage return, to which a line feed belongs.
     after_return: bool,
     ready: Vec<u8>,
-    error_line: ErrorLine,
+    /// The last line that begins with `train: `, which most likely says why the process failed.
+    own: Option<Vec<u8>>,
+    /// The last other one that is not empty: after a panic, for example, it does.
+    other: Option<Vec<u8>>,
 }
 
-impl Lines {
-    fn push(&mut self, mut bytes: &[u8]) {
-        if !bytes.is_empty() && std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
-            bytes = &bytes[1..];
+impl Lines<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' if self.after_return => {}
+                b'\n' | b'\r' => self.end_line(),
+                _ => self.line.push(*byte),
+            }
+            self.after_return = *byte == b'\r';
         }
-        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.line.extend_from_slice(&bytes[..end]);
-            self.end_line();
-            let pair = bytes[end] == b'\r' && bytes.get(end + 1) == Some(&b'\n');
-            self.after_return = bytes[end..] == *b"\r";
-            bytes = &bytes[end + 1 + usize::from(pair)..];
-        }
-        self.line.extend_from_slice(bytes);
         if self.line.len() > LONGEST_LINE {
             self.end_line();
         }
     }
 
     fn end_line(&mut self) {
-        self.error_line.consider(&self.line);
-        self.ready.extend_from_slice(&self.prefix);
-        self.ready.append(&mut self.line);
-        self.ready.push(b'\n');
-    }
-
-    /// Ends a last line without a line break.
-    fn finish(&mut self) {
-        if !self.line.is_empty() {
-            self.end_line();
-        }
-    }
-
-    /// Returns false after a write error; the lines are dropped in any case.
-    fn write(&mut self, sink: &Sink) -> bool {
-        if self.ready.is_empty() {
-            return true;
-        }
-        let mut sink = sink.lock();
-        sink.write_all(&self.ready).and_then(|()| sink.flush()).is_ok()
-    }
-}
-
-/// The line that most likely says why a process failed: the last one that begins with `train: `, or else (after a
-/// panic, for example) the last one that is not empty.
-#[derive(Default)]
-struct ErrorLine {
-    own: Option<Vec<u8>>,
-    other: Option<Vec<u8>>,
-}
-
-impl ErrorLine {
-    fn consider(&mut self, line: &[u8]) {
         // "note: run with RUST_BACKTRACE=1" is the last line of every panic.
-        let noise = line.trim_ascii().is_empty() || line.starts_with(b"note: ");
-        match line.strip_prefix(b"train: ") {
+        let noise = self.line.trim_ascii().is_empty() || self.line.starts_with(b"note: ");
+        match self.line.strip_prefix(b"train: ") {
             Some(error) => self.own = Some(error.into()),
-            None if !noise => self.other = Some(line.into()),
+            None if !noise => self.other = Some(self.line.clone()),
             None => {}
         }
-    }
-
-    fn text(self) -> Option<String> {
-        let line = self.own.or(self.other)?;
-        Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+        self.ready.extend_from_slice(self.prefix.as_bytes());
+        self.ready.append(&mut self.line);
+        self.ready.push(b'\n');
     }
 }
