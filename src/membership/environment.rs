@@ -73,46 +73,9 @@ impl fmt::Display for Launcher {
 /// [`Error::Usage`] with all problems: an incomplete set of variables, invalid numbers, a rank out of range.
 pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
     let mut reader = Reader { environment, complaints: Vec::new() };
-    let identity = match reader.launcher() {
-        Some(Launcher::TensorFlow) => reader.tf_config(),
-        launcher => launcher.and_then(|launcher| reader.identity(launcher)),
-    };
+    let identity = reader.launcher().and_then(|launcher| reader.identity(launcher));
     reader.check_stray_world_size(identity.as_ref());
     if reader.complaints.is_empty() { Ok(identity) } else { Err(Error::Usage(reader.complaints)) }
-}
-
-/// The variables of one launcher; of several names the first that is set counts.
-struct Names {
-    rank: &'static str,
-    processes: &'static [&'static str],
-    local_rank: &'static str,
-}
-
-impl Launcher {
-    const fn names(self) -> Names {
-        match self {
-            Self::Torchrun => Names { rank: "RANK", processes: &["WORLD_SIZE"], local_rank: "LOCAL_RANK" },
-            Self::OpenMpi => Names {
-                rank: "OMPI_COMM_WORLD_RANK",
-                processes: &["OMPI_COMM_WORLD_SIZE"],
-                local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
-            },
-            Self::Mpich => Names { rank: "PMI_RANK", processes: &["PMI_SIZE"], local_rank: "MPI_LOCALRANKID" },
-            Self::Slurm => Names {
-                rank: "SLURM_PROCID",
-                // A step may have fewer tasks than its job.
-                processes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-                local_rank: "SLURM_LOCALID",
-            },
-            Self::TensorFlow => Names { rank: tf_config::NAME, processes: &[tf_config::NAME], local_rank: "" },
-        }
-    }
-}
-
-/// The id of the launch, and the port derived from it.
-struct Job {
-    id: Sourced<String>,
-    port: u64,
 }
 
 struct Reader<'a> {
@@ -137,62 +100,64 @@ impl Reader<'_> {
     }
 
     fn identity(&mut self, launcher: Launcher) -> Option<Identity> {
-        let names = launcher.names();
-        let place = self.place(&names);
-        let local_rank = self.number(names.local_rank);
-        let local_processes = match launcher {
-            Launcher::Torchrun => self.number("LOCAL_WORLD_SIZE").map(|said| said.value),
-            Launcher::OpenMpi => self.number("OMPI_COMM_WORLD_LOCAL_SIZE").map(|said| said.value),
-            Launcher::Mpich => self.number("MPI_LOCALNRANKS").map(|said| said.value),
-            Launcher::Slurm => self.slurm_tasks_here(),
-            Launcher::TensorFlow => None,
+        // Of several names the first that is set counts.
+        let (rank, processes, local_rank, local_size): (_, &[&str], _, _) = match launcher {
+            Launcher::Torchrun => ("RANK", &["WORLD_SIZE"], "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+            Launcher::OpenMpi => (
+                "OMPI_COMM_WORLD_RANK",
+                &["OMPI_COMM_WORLD_SIZE"],
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+            ),
+            Launcher::Mpich => ("PMI_RANK", &["PMI_SIZE"], "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+            // A step may have fewer tasks than its job.
+            Launcher::Slurm => ("SLURM_PROCID", &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"], "SLURM_LOCALID", ""),
+            Launcher::TensorFlow => return self.tf_config(),
         };
-        let job = self.job(launcher);
+        let place = self.place(rank, processes);
+        let local_rank = self.number(local_rank);
+        let local_processes = match launcher {
+            Launcher::Slurm => self.slurm_tasks_here(),
+            _ => self.number(local_size).map(|said| said.value),
+        };
+        let (job_id, job_port) = self.job(launcher).unzip();
         let (rank, processes) = place?;
         let host = match launcher {
-            Launcher::Torchrun | Launcher::TensorFlow => None,
-            Launcher::OpenMpi => self.only_host("OMPI_COMM_WORLD_LOCAL_SIZE", &processes),
-            Launcher::Mpich => self.only_host("MPI_LOCALNRANKS", &processes),
+            Launcher::OpenMpi | Launcher::Mpich => self.only_host(local_size, &processes),
             Launcher::Slurm => self.slurm_host(),
+            Launcher::Torchrun | Launcher::TensorFlow => None,
         };
-        let address = self.address(host, job.as_ref());
-        Some(Identity {
-            launcher,
-            rank,
-            processes,
-            local_rank,
-            local_processes,
-            address,
-            job_id: job.map(|job| job.id),
-        })
+        let address = self.address(host, job_port);
+        Some(Identity { launcher, rank, processes, local_rank, local_processes, address, job_id })
     }
 
     fn tf_config(&mut self) -> Option<Identity> {
-        let place = tf_config::read(&self.text(tf_config::NAME)?.value).map_err(|why| self.complain(why)).ok()?;
+        let read = tf_config::read(&self.text(tf_config::NAME)?.value);
+        let (rank, processes, address) = read.map_err(|why| self.complain(why)).ok()?;
         let said = |value| Sourced { value, source: tf_config::NAME.into() };
         Some(Identity {
             launcher: Launcher::TensorFlow,
-            rank: said(place.rank),
-            processes: said(place.processes),
+            rank: said(rank),
+            processes: said(processes),
             local_rank: None,
             local_processes: None,
-            address: Some(Sourced { value: place.address, source: tf_config::NAME.into() }),
+            address: Some(Sourced { value: address, source: tf_config::NAME.into() }),
             job_id: None,
         })
     }
 
     /// Rank and number of processes; both must be set.
-    fn place(&mut self, names: &Names) -> Option<(Sourced<usize>, Sourced<usize>)> {
-        let size = names.processes.iter().find(|name| self.has(name));
+    fn place(&mut self, rank: &str, processes: &[&str]) -> Option<(Sourced<usize>, Sourced<usize>)> {
+        let size = processes.iter().find(|name| self.has(name));
         if size.is_none() {
-            let rank = self.text(names.rank).map(|rank| rank.value).unwrap_or_default();
-            let missing = match names.processes {
+            let said = self.text(rank).map(|rank| rank.value).unwrap_or_default();
+            let missing = match processes {
                 [one] => format!("{one} is not set"),
                 several => format!("neither {} is set", several.join(" nor ")),
             };
-            self.complain(format!("{0} is '{rank}', but {missing}: set both, or unset {0}", names.rank));
+            self.complain(format!("{rank} is '{said}', but {missing}: set both, or unset {rank}"));
         }
-        let rank = self.number(names.rank);
+        let rank = self.number(rank);
         let (rank, size) = (rank?, self.number(size?)?);
         if rank.value < size.value {
             return Some((rank, size));
@@ -202,7 +167,8 @@ impl Reader<'_> {
         None
     }
 
-    fn job(&mut self, launcher: Launcher) -> Option<Job> {
+    /// The id of the launch, and the port derived from it.
+    fn job(&mut self, launcher: Launcher) -> Option<(Sourced<String>, u64)> {
         let id = match launcher {
             // torchrun sets "none" without --rdzv-id.
             Launcher::Torchrun => self.text("TORCHELASTIC_RUN_ID").filter(|id| id.value != "none"),
@@ -211,7 +177,7 @@ impl Reader<'_> {
             Launcher::Slurm => return self.slurm_job(),
         }?;
         let port = FIRST_PORT + fnv1a(&id.value) % PORTS;
-        Some(Job { id, port })
+        Some((id, port))
     }
 
     /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`. The address is of mpirun, not of
@@ -222,14 +188,14 @@ impl Reader<'_> {
         Some(Sourced { value: number.into(), source: uri.source })
     }
 
-    fn slurm_job(&mut self) -> Option<Job> {
+    fn slurm_job(&mut self) -> Option<(Sourced<String>, u64)> {
         let job = self.number("SLURM_JOB_ID");
         let step = self.number("SLURM_STEP_ID")?.value as u64;
         let Sourced { value: job, source } = job?;
         // The factor keeps the ports of a job's steps apart from the ports of the next jobs; a prime reaches every
         // port.
         let port = FIRST_PORT + (job as u64).wrapping_add(step.wrapping_mul(7_919)) % PORTS;
-        Some(Job { id: Sourced { value: format!("{job}.{step}"), source }, port })
+        Some((Sourced { value: format!("{job}.{step}"), source }, port))
     }
 
     /// The loopback address if all processes run on this host. Otherwise MPI does not say where rank 0 is.
@@ -258,15 +224,15 @@ impl Reader<'_> {
     }
 
     /// `MASTER_ADDR` and `MASTER_PORT` win over what the launcher says, each on its own.
-    fn address(&mut self, host: Option<Sourced<String>>, job: Option<&Job>) -> Option<Sourced<String>> {
+    fn address(&mut self, host: Option<Sourced<String>>, job_port: Option<u64>) -> Option<Sourced<String>> {
         let (given_host, given_port) = (self.text("MASTER_ADDR"), self.text("MASTER_PORT"));
         if given_port.is_some() && given_host.is_none() && host.is_none() {
             self.complain("MASTER_PORT is set, but MASTER_ADDR is not: set both, or pass --dist-url".into());
         }
-        if given_host.is_some() && given_port.is_none() && job.is_none() {
+        if given_host.is_some() && given_port.is_none() && job_port.is_none() {
             self.complain("MASTER_ADDR is set, but MASTER_PORT is not: set both, or pass --dist-url".into());
         }
-        let port = if given_port.is_some() { self.port()? } else { job?.port };
+        let port = if given_port.is_some() { self.port()? } else { job_port? };
         let Sourced { value: host, source } = given_host.or(host)?;
         let bare_ipv6 = host.contains(':') && !host.starts_with('[');
         let host = if bare_ipv6 { format!("[{host}]") } else { host };

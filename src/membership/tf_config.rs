@@ -24,15 +24,9 @@ struct Task {
     index: usize,
 }
 
-pub(super) struct ClusterPosition {
-    pub(super) rank: usize,
-    pub(super) processes: usize,
-    /// `tcp://host:port` of rank 0.
-    pub(super) address: String,
-}
-
-/// The place that the text of the variable describes, or why it describes none.
-pub(super) fn read(text: &str) -> Result<ClusterPosition, String> {
+/// Rank, number of processes and address of rank 0, `tcp://host:port`, as the text of the variable describes them, or
+/// why it describes none.
+pub(super) fn read(text: &str) -> Result<(usize, usize, String), String> {
     let TfConfig { cluster, task } = serde_json::from_str(text).map_err(|error| {
         format!(
             "{NAME} is not a cluster and a task: {error}; it looks like {{\"cluster\": {{\"worker\": \
@@ -48,7 +42,7 @@ pub(super) fn read(text: &str) -> Result<ClusterPosition, String> {
     let before: usize = TRAINING.iter().take_while(|kind| **kind != task.kind).map(|kind| hosts(kind).len()).sum();
     match all.first() {
         Some(first) if task.index < hosts(&task.kind).len() => {
-            Ok(ClusterPosition { rank: before + task.index, processes: all.len(), address: format!("tcp://{first}") })
+            Ok((before + task.index, all.len(), format!("tcp://{first}")))
         }
         _ => Err(format!("{NAME} has no {} {} in its cluster; indices count from 0", task.kind, task.index)),
     }
