@@ -3,19 +3,16 @@
 //! For a single method with hand-written messages this is all the code that a generator would write.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::codegen::{Service, http};
+use tonic::codegen::http::{self, uri::PathAndQuery};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
+use tower::service_fn;
 
 use super::admission::ConnectionHandle;
 use super::service_state::ServiceState;
@@ -35,49 +32,25 @@ pub(super) async fn open(channel: Channel, outgoing: mpsc::Receiver<Envelope>) -
     Ok(grpc.streaming(request, PathAndQuery::from_static(PATH), codec).await?.into_inner())
 }
 
-type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 /// The service's side: every call of the method is a session.
-#[derive(Clone)]
-pub(super) struct Rpc(pub Arc<ServiceState>);
-
-impl Service<http::Request<Body>> for Rpc {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+pub(super) async fn answer(
+    state: Arc<ServiceState>,
+    call: http::Request<Body>,
+) -> Result<http::Response<Body>, Infallible> {
+    if call.uri().path() != PATH {
+        return Ok(Status::unimplemented("only the sessions of train are served here").into_http());
     }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let open_session = OpenSession(Arc::clone(&self.0));
-        Box::pin(async move {
-            if request.uri().path() != PATH {
-                return Ok(Status::unimplemented("only the sessions of train are served here").into_http());
-            }
-            let codec = ProstCodec::<Envelope, Envelope>::default();
-            let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(ENVELOPE_LIMIT);
-            Ok(grpc.streaming(open_session, request).await)
-        })
-    }
-}
-
-struct OpenSession(Arc<ServiceState>);
-
-impl tonic::server::StreamingService<Envelope> for OpenSession {
-    type Response = Envelope;
-    type ResponseStream = ReceiverStream<Result<Envelope, Status>>;
-    type Future = Answer<Result<Response<Self::ResponseStream>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<Envelope>>) -> Self::Future {
-        let state = Arc::clone(&self.0);
-        Box::pin(async move {
+    let open_session = service_fn(|request: Request<Streaming<Envelope>>| {
+        let state = Arc::clone(&state);
+        async move {
             let handle = request.extensions().get::<ConnectionHandle>().cloned();
             let handle = handle.ok_or_else(|| Status::internal("a session without a connection"))?;
             let (sender, receiver) = mpsc::channel(QUEUE);
             tokio::spawn(session::serve(state, handle, request.into_inner(), sender));
             Ok(Response::new(ReceiverStream::new(receiver)))
-        })
-    }
+        }
+    });
+    let codec = ProstCodec::<Envelope, Envelope>::default();
+    let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(ENVELOPE_LIMIT);
+    Ok(grpc.streaming(open_session, call).await)
 }

@@ -11,14 +11,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
+use tower::service_fn;
 
 use super::connection::Dialer;
 use super::membership::MembershipView;
 use super::query::ask;
-use super::rpc::Rpc;
 use super::service_state::ServiceState;
 use super::wire::FromService;
-use super::{Terms, Verdict, admission, tls};
+use super::{Terms, Verdict, admission, rpc, tls};
 
 /// How long the end of the service waits for members to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -147,7 +147,8 @@ async fn serve(
     let closed = async move {
         let _ = closing.wait_for(|closing| *closing).await;
     };
-    let served = server.serve_with_incoming_shutdown(Rpc(state), ReceiverStream::new(connections), closed).await;
+    let answer = service_fn(move |call| rpc::answer(Arc::clone(&state), call));
+    let served = server.serve_with_incoming_shutdown(answer, ReceiverStream::new(connections), closed).await;
     if let Err(error) = served {
         tracing::warn!("the rendezvous ended: {error}");
     }
