@@ -14,7 +14,7 @@ use kiln_engine::parallel::gloo::{Gloo, Interface, LONGEST};
 use kiln_engine::parallel::nccl::Transport;
 use kiln_engine::parallel::{PATIENCE, Processes, World};
 use kiln_membership::Machines;
-use kiln_membership::processes;
+use kiln_membership::processes::{GRACE, Launch};
 use kiln_membership::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
@@ -192,11 +192,16 @@ pub(super) fn launch(
     listening: &dyn Fn(&str),
 ) -> Result<u8> {
     address::check_interface(parallel)?;
+    let elastic = parallel.elastic.is_on();
+    let run = |variables: &[(String, String)]| {
+        let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
+        let grace = (!elastic).then_some(GRACE);
+        Launch { program: &program, arguments, variables, processes, machines, grace }.run()
+    };
     if machines.meeting().is_some() || parallel.rendezvous().is_some_and(|places| places.len() > 1) {
-        return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
+        return run(&[]);
     }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
-    let elastic = parallel.elastic.is_on();
     // That of the user, so that `train members` can ask.
     let usual = || secret_of_user().ok().filter(|_| elastic).unwrap_or_else(Secret::random);
     let secret = address::given_secret(parallel)?.unwrap_or_else(usual);
@@ -212,11 +217,5 @@ pub(super) fn launch(
         (SECRET, secret.to_text().to_string()),
         (HELD, "train launch".into()),
     ];
-    processes::launch(
-        processes,
-        machines,
-        arguments,
-        &variables.map(|(name, value)| (name.to_string(), value)),
-        elastic,
-    )
+    run(&variables.map(|(name, value)| (name.to_string(), value)))
 }

@@ -29,27 +29,6 @@ use kiln_system::{Error, Result};
 /// How long processes have to end by themselves after one failed, and again after SIGTERM.
 pub const GRACE: Duration = Duration::from_millis(2500);
 
-/// Starts this program `processes` times with `arguments` and waits for all of them. The environment of each is this
-/// process's, `variables`, and the ranks from `machines`.
-///
-/// Returns the exit code: 0 if all ended with 0, else the code of the process that failed first (128 + signal if a
-/// signal killed it), or the code with which all ended after a forwarded signal. Call it on a thread that lives as long
-/// as the process: the kernel kills the processes when the thread that started them ends.
-///
-/// # Errors
-/// [`Error::Usage`] for no processes, [`Error::Io`] when one cannot be started (the others are killed).
-pub fn launch(
-    processes: usize,
-    machines: &Machines,
-    arguments: &[OsString],
-    variables: &[(String, String)],
-    elastic: bool,
-) -> Result<u8> {
-    let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
-    let grace = (!elastic).then_some(GRACE);
-    Launch { program: &program, arguments, variables, processes, machines, grace }.run()
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
     pub program: &'a Path,
@@ -64,7 +43,15 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// As [`launch`], with the signals and the output of this process.
+    /// Starts the processes, with the signals and the output of this one, and waits for all of them. The environment of
+    /// each is this process's, `variables`, and the ranks from `machines`.
+    ///
+    /// Returns the exit code: 0 if all ended with 0, else the code of the process that failed first (128 + signal if a
+    /// signal killed it), or the code with which all ended after a forwarded signal. Call it on a thread that lives as
+    /// long as the process: the kernel kills the processes when the thread that started them ends.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for no processes, [`Error::Io`] when one cannot be started (the others are killed).
     pub fn run(&self) -> Result<u8> {
         let (post, events) = channel();
         let signals = listen(post.clone()).map_err(Error::io("listen to signals of", "this process"))?;
@@ -108,18 +95,12 @@ pub fn supervise(
     events: &Receiver<Event>,
     stdout: Sink,
     stderr: Sink,
-    policy: ExitPolicy,
+    mut policy: ExitPolicy,
 ) -> Result<(ExitPolicy, Vec<Option<String>>)> {
     let threads = |error| Error::io("start threads for", "the processes")(error);
     let mut children = Children::start(commands)?;
     children.watch(post).map_err(threads)?;
     let forwarding = children.pass_on(first, &stdout, &stderr).map_err(threads)?;
-    let policy = handle_events(&mut children, events, policy);
-    Ok((policy, forwarding.into_iter().map(|thread| thread.join().ok().flatten()).collect()))
-}
-
-/// Handles events until the last process has ended.
-fn handle_events(children: &mut Children, events: &Receiver<Event>, mut policy: ExitPolicy) -> ExitPolicy {
     while children.is_alive() {
         let event = match policy.time_left(Instant::now()) {
             Some(time) => events.recv_timeout(time),
@@ -138,7 +119,7 @@ fn handle_events(children: &mut Children, events: &Receiver<Event>, mut policy: 
             children.signal(signal);
         }
     }
-    policy
+    Ok((policy, forwarding.into_iter().map(|thread| thread.join().ok().flatten()).collect()))
 }
 
 fn describe(Ending { rank, code, signal }: Ending, first: usize, error_line: Option<&str>) -> String {

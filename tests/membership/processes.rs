@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kiln_membership::Machines;
 use kiln_membership::output::Sink;
-use kiln_membership::processes::{Event, Launch, launch};
+use kiln_membership::processes::{Event, Launch};
 use kiln_system::Error;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
@@ -186,7 +186,9 @@ fn a_program_that_cannot_be_started_is_an_error() {
 
 #[test]
 fn no_processes_are_too_few() {
-    assert!(matches!(launch(0, &one_machine(), &[], &[], false), Err(Error::Usage(_))));
+    let (program, machines) = (Path::new("/bin/sh"), one_machine());
+    let none = Launch { program, arguments: &[], variables: &[], processes: 0, machines: &machines, grace: None };
+    assert!(matches!(none.run(), Err(Error::Usage(_))));
 }
 
 /// A launcher with a life of its own.
