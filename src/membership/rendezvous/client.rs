@@ -24,7 +24,7 @@ use super::reconnector::{BeforeAttempt, Reconnector};
 use super::roster::strict::GRACE;
 use super::secret::random_bytes;
 use super::shared_state::{POLL, SharedState};
-use super::wire::FromMember;
+use super::wire::{ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember};
 use super::{Terms, Verdict};
 use crate::status::Next;
 
@@ -191,27 +191,46 @@ impl Client {
     /// Publishes `value` under `key`, which begins with the generation in an elastic job. Writing other bytes to the
     /// same key is an error.
     pub fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
-        self.shared.requests.set(key, value, |message| self.send(message), || self.unanswered())
+        let size = key.len().saturating_add(value.len());
+        let most = ENVELOPE_LIMIT - ENVELOPE_MARGIN;
+        if size > most {
+            return Err(Verdict(format!("key and value have '{size}' bytes, but at most {most} fit")));
+        }
+        let (key, value) = (key.to_string(), value.to_vec());
+        self.ask(1, |id| FromMember::Set { id, key, value }).map(drop)
     }
 
     /// Waits for the values of `keys`; an error that names the missing ones after `limit`.
     pub fn get(&self, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
-        self.shared.requests.get(keys, limit, |message| self.send(message), || self.unanswered())
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        // 8 bytes are more than the overhead of a key.
+        let size = keys.iter().map(|key| key.len().saturating_add(8)).fold(0, usize::saturating_add);
+        if size > ENVELOPE_LIMIT - ENVELOPE_MARGIN {
+            let count = keys.len();
+            return Err(Verdict(format!("'{count}' keys are too many for one request; ask for fewer at a time")));
+        }
+        self.ask(keys.len(), |id| FromMember::Get { id, keys: keys.to_vec(), limit })
     }
 
-    fn unanswered(&self) -> Verdict {
-        let state = self.shared.state.lock();
-        Verdict(state.end_reason().unwrap_or_else(|| "the connection to the rendezvous was lost".into()))
-    }
-
-    fn send(&self, message: FromMember) {
+    fn ask(
+        &self,
+        answers: usize,
+        message: impl FnOnce(u64) -> FromMember,
+    ) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
+        let over = || Verdict(self.end_reason().unwrap_or_else(|| "the connection to the rendezvous was lost".into()));
+        let (id, receiver) = self.shared.requests.open(answers).ok_or_else(over)?;
         // The end comes either before this lock, and the request is cancelled here, or later, and is cancelled then.
         let state = self.shared.state.lock();
         if state.disconnected_since.is_some() || state.end_reason().is_some() {
             self.shared.requests.cancel();
         } else {
-            let _ = self.commands.send(message);
+            let _ = self.commands.send(message(id));
         }
+        drop(state);
+        // Every request is answered or cancelled, so this ends.
+        (0..answers).map(|_| receiver.recv().unwrap_or_else(|_| Err(over()))).collect()
     }
 
     pub fn id(&self) -> u64 {
