@@ -7,9 +7,6 @@
 const MOST_HOSTS: usize = 65_536;
 
 /// The hosts of `list`, in its order. Zero padding is kept; of several brackets in a name the last varies fastest.
-///
-/// # Errors
-/// A phrase that says what is wrong.
 pub fn hosts(list: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
     for name in names(list)? {

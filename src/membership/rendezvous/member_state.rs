@@ -36,7 +36,6 @@ pub(super) struct MemberState {
     pub leave_requested: Option<Instant>,
     /// How long it then waits for the service.
     leave_alone_after: Duration,
-    /// Why this process is out of the job.
     pub end: Option<End>,
     /// Called when the generation in which this process computes is over.
     pub when_over: Option<Box<dyn FnOnce() + Send>>,

@@ -33,7 +33,6 @@ impl Rules {
         }
     }
 
-    /// The rules in a member's `configuration`.
     pub(super) fn read(configuration: &BTreeMap<String, String>) -> Result<Self, Refusal> {
         let read = Reader(configuration);
         // Members host workers: a stage of a replica each.
