@@ -1,7 +1,7 @@
 //! LibTorch's fused kernels for operations that Burn composes of many: batch-norm, gradients of convolution and ReLU.
 //!
-//! tch does not bind them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
-//! a replica turns that into the run's error.
+//! `shim.cpp` binds those that tch does not bind in a usable form. All functions panic on an ATen error, as tch's own
+//! do; a replica turns that into the run's error.
 
 mod batch_norm;
 mod cuda;
