@@ -16,7 +16,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Shape, Slice, Tensor, TensorMetadata};
 use kiln_kernels::Trim;
 
 use super::batch_norm::BatchNormOps;
@@ -26,7 +26,6 @@ use super::grouped::by_group;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
-use super::trim::{cropped, padded};
 use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
@@ -88,12 +87,13 @@ pub trait ConvOps: HostOps + BatchNormOps {
 
     /// The part of the kernels that lies on the image.
     fn conv_trimmed(weight: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        cropped::<Self>(weight, trim)
+        Self::float_slice(weight, &slices(trim))
     }
 
     /// The gradient of whole kernels from that of their trimmed part: zero elsewhere.
     fn conv_untrimmed(gradient: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        padded::<Self>(gradient, trim)
+        let zeros = Self::float_zeros(Shape::new(trim.whole), &Self::float_device(&gradient), gradient.dtype().into());
+        Self::float_slice_assign(zeros, &slices(trim), gradient)
     }
 
     /// The convolution with a trimmed kernel. On an autodiff backend, the backward pass calls the listener with the
@@ -134,6 +134,11 @@ impl<B: ConvOps> PreparedKernel<B> {
         let (weight, sliding, _) = trimmed::<B>(&x, primitive(weight), sliding);
         Self { weight: B::conv_weight(weight, &x, sliding), sliding }
     }
+}
+
+fn slices(trim: &Trim) -> [Slice; 4] {
+    let [outputs, inputs, ..] = trim.whole;
+    [0..outputs, 0..inputs, trim.rows.clone(), trim.columns.clone()].map(Slice::from)
 }
 
 /// The weight trimmed for images of the shape of `x`, how it moves over them, and what was trimmed.
