@@ -6,7 +6,6 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use burn_train::Interrupter;
 use kiln_system::Result;
 use kiln_system::stop::Reason;
 
@@ -31,7 +30,6 @@ pub(super) struct Coordinator<'a> {
     pub(super) plan: &'a Plan,
     /// How long a replica waits for others.
     pub(super) timeout: Duration,
-    pub(super) interrupter: &'a Interrupter,
     pub(super) observer: &'a mut dyn Observer,
 }
 
@@ -40,7 +38,6 @@ impl Coordinator<'_> {
     pub(super) fn run<B: HostBackend, T: Task<B>>(
         self,
         messages: &Receiver<Message<B, T>>,
-        to_learner: &mut impl FnMut(&Event),
     ) -> Result<GenerationEnd<B, T>> {
         let mut endings = Endings::default();
         let mut deadline: Option<Instant> = None;
@@ -52,16 +49,12 @@ impl Coordinator<'_> {
             };
             match message {
                 Some(Message::Event(event)) => {
-                    to_learner(&event);
                     let written = writer.check();
                     if let Err(error) = written.and(observe(self.observer, &mut writer, event)) {
                         self.plan.stop.request(Reason::Failure(error.to_string()));
                         // The replicas themselves have not failed: they stop together after their step.
                         deadline.get_or_insert(Instant::now() + self.timeout + GRACE);
                         failure.get_or_insert(error);
-                    }
-                    if self.interrupter.should_stop() {
-                        self.plan.stop.request(Reason::Signal(libc::SIGINT));
                     }
                 }
                 Some(Message::Ended(rank, ended)) => {

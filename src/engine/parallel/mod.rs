@@ -32,7 +32,6 @@ mod gathering;
 mod generation;
 #[cfg(feature = "gloo")]
 pub mod gloo;
-mod handle;
 #[cfg(any(feature = "cuda", test))]
 mod kernels;
 mod key;
@@ -77,7 +76,6 @@ pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};
 pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
-pub use handle::LoaderHandle;
 pub use key::{Broken, Key, Operation};
 pub use kiln_ops::statistics::{Combine, Payload};
 pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};
@@ -96,7 +94,7 @@ pub use stage::{Turn, ahead, cut, turns};
 pub use strategy::DataParallel;
 pub use sums::{Destination, sum_across};
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
-pub use task_model::{EvaluationOutput, Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
+pub use task_model::{Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
 pub use threads::PATIENCE;
 pub use timing::{Times, Timing, time_copy, time_units};
 pub use validate::{Evaluation, evaluate_shard, merged};

@@ -1,39 +1,37 @@
 //! Kiln's learning strategy for Burn's learner: one thread per replica, and the caller's as coordinator.
 //!
-//! Each replica has its own learner, which steps model, optimizer and schedule. Burn's learner provides the initial
-//! model, the event processor and the interrupter. Its loaders have neither epochs nor positions and its checkpointers
-//! save only at epochs, so Kiln does both itself. An elastic run goes from one generation to the next.
+//! Each replica has its own learner, which steps model, optimizer and schedule. The learner that Burn trains provides
+//! the initial model. Burn's loaders have neither epochs nor positions and its checkpointers save only at epochs, so
+//! Kiln does both itself. An elastic run goes from one generation to the next.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use burn::data::dataloader::Progress;
 use burn::optim::Optimizer;
 use burn::optim::lr_scheduler::LrScheduler;
 use burn_train::{
-    EventProcessorTraining, Interrupter, Learner, LearnerEvent, LearningComponentsTypes, SupervisedLearningStrategy,
-    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
+    Learner, SupervisedLearningStrategy, SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, ValidLoader,
 };
 use kiln_system::{Error, Result};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::collective::local_group;
 use super::coordinator::{Coordinator, Message};
 use super::device::HostBackend;
 use super::ending::{GenerationEnd, kept};
-use super::events::{EpochReport, Observer, StepReport};
+use super::events::Observer;
 use super::generation::{Assignment, Fixed, Generation, Held, Membership};
-use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
+use super::learner::{Components, LearningRate, Recipe, TaskLearner, UpdateRule};
 use super::plan::Plan;
 use super::position::{Position, StartingPoint};
 use super::processes::Processes;
-use super::replica::{Ended, Event, Replica};
+use super::replica::{Ended, Replica};
 use super::set_up::Worker;
 use super::stage;
-use super::task::{Evaluated, Task};
-use super::task_model::{EvaluationOutput, Handle, MicroOutput, TaskModel, TrainingModel};
+use super::task::Task;
+use super::task_model::{Handle, TaskModel, TrainingModel};
 use super::writer::Slot;
 use crate::nn::{load_state, only};
 
@@ -111,12 +109,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     }
 
     /// Trains with fixed membership.
-    fn train_once(
-        &self,
-        model: T::Model,
-        interrupter: &Interrupter,
-        mut to_learner: impl FnMut(&Event),
-    ) -> Result<T::Model> {
+    fn train_once(&self, model: T::Model) -> Result<T::Model> {
         let start = std::mem::take(&mut *self.start.lock());
         let (plan, start) = (self.plan.clone(), Arc::new(start));
         let (processes, generation) = (self.processes.clone(), Arc::new(Fixed));
@@ -127,7 +120,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         drop(start);
         let world = &plan.world;
         let whole = world.has_all_stages().then_some(model);
-        match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
+        match self.coordinate(&messages, &plan)? {
             GenerationEnd::Finished(mut replicas) if !replicas.is_empty() => {
                 let Some(blank) = whole else { return Ok(replicas.swap_remove(0).model()) };
                 put_together(&replicas, blank)
@@ -137,16 +130,10 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     }
 
     /// Trains in one generation after the other, until the run is complete or this process has left it.
-    fn train_elastic(
-        &self,
-        membership: &dyn Membership,
-        initial: T::Model,
-        interrupter: &Interrupter,
-        mut to_learner: impl FnMut(&Event),
-    ) -> Result<T::Model> {
+    fn train_elastic(&self, membership: &dyn Membership, initial: T::Model) -> Result<T::Model> {
         let (mut held, mut last) = (None, initial.clone());
         loop {
-            let assignment = membership.next(held.take(), self.observer().as_mut())?;
+            let assignment = membership.next(held.take(), self.observer.lock().as_mut())?;
             let Some(Assignment { plan, processes, generation, state }) = assignment else { break };
             let (model, start) = match &state {
                 Some(state) => StartingPoint::restore(initial.clone(), state, "the state that the run goes on from")?,
@@ -157,7 +144,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let messages = self.spawn(&start)?;
             let plan = start.plan.clone();
             drop(start);
-            match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
+            match self.coordinate(&messages, &plan)? {
                 GenerationEnd::Finished(mut replicas) => {
                     let world = &plan.world;
                     if world.has_all_stages() {
@@ -174,10 +161,6 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             }
         }
         Ok(last)
-    }
-
-    fn observer(&self) -> MutexGuard<'_, Box<dyn Observer>> {
-        self.observer.lock()
     }
 
     /// Starts a thread per worker.
@@ -242,35 +225,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         })
     }
 
-    fn coordinate(
-        &self,
-        messages: &Receiver<Message<B, T>>,
-        plan: &Plan,
-        interrupter: &Interrupter,
-        to_learner: &mut impl FnMut(&Event),
-    ) -> Result<GenerationEnd<B, T>> {
-        let observer = &mut **self.observer();
-        Coordinator { plan, timeout: self.timeout, interrupter, observer }.run(messages, to_learner)
-    }
-
-    fn progress(&self, epoch: usize) -> Progress {
-        Progress::new(epoch + 1, self.plan.epochs)
-    }
-
-    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<B, T::Outputs>> {
-        let (sums, statistics) = Default::default();
-        let item = MicroOutput { sums, counts: report.counts, statistics, gradient: None, outputs: None };
-        let samples = self.plan.sampler.len();
-        let done = (report.step_in_epoch * samples).div_ceil(self.plan.sampler.steps_per_epoch());
-        let progress = Progress::new(done.min(samples), samples);
-        TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), Some(report.learning_rate))
-    }
-
-    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<EvaluationOutput<B>> {
-        let item = EvaluationOutput { results: None, counts: report.validation };
-        let samples = report.validation.samples;
-        let progress = Progress::new(samples, samples);
-        TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), None)
+    fn coordinate(&self, messages: &Receiver<Message<B, T>>, plan: &Plan) -> Result<GenerationEnd<B, T>> {
+        Coordinator { plan, timeout: self.timeout, observer: &mut **self.observer.lock() }.run(messages)
     }
 }
 
@@ -281,42 +237,22 @@ fn put_together<B: HostBackend, T: Task<B>>(replicas: &[Replica<B, T>], blank: T
     load_state(blank, &parts.collect(), "the stages")
 }
 
-impl<B, T, LC> SupervisedLearningStrategy<LC> for DataParallel<B, T>
-where
-    B: HostBackend,
-    T: Task<B>,
-    LC: LearningComponentsTypes<
-            Backend = Autodiff<B>,
-            TrainingModel = TrainingModel<B, T>,
-            InferenceModel = TaskModel<B, Evaluated<B, T>, Handle<T>>,
-        >,
-{
+impl<B: HostBackend, T: Task<B>> SupervisedLearningStrategy<Components<B, T>> for DataParallel<B, T> {
     fn fit(
         &self,
-        mut components: TrainingComponents<LC>,
-        learner: Learner<LC>,
-        _train: TrainLoader<LC>,
-        _valid: ValidLoader<LC>,
+        components: TrainingComponents<Components<B, T>>,
+        learner: Learner<Components<B, T>>,
+        _train: TrainLoader<Components<B, T>>,
+        _valid: ValidLoader<Components<B, T>>,
         _starting_epoch: usize,
-    ) -> (LC::TrainingModel, SupervisedTrainingEventProcessor<LC>) {
+    ) -> (TrainingModel<B, T>, SupervisedTrainingEventProcessor<Components<B, T>>) {
         let initial = learner.model().into_model();
         drop(learner);
         // After an error the result counts, not the model.
         let nothing = only(initial.clone(), &|_| false);
-        let processor = &mut components.event_processor;
-        let to_learner = |event: &Event| match event {
-            Event::Step(report) => processor.process_train(LearnerEvent::ProcessedItem(self.step_item(report))),
-            Event::Epoch(report) => {
-                processor.process_train(LearnerEvent::EndEpoch(report.epoch + 1));
-                processor.process_valid(LearnerEvent::ProcessedItem(self.epoch_item(report)));
-                processor.process_valid(LearnerEvent::EndEpoch(report.epoch + 1));
-            }
-            Event::Validating { .. } | Event::Checkpoint(..) | Event::Waiting { .. } => {}
-        };
-        let interrupter = &components.interrupter;
         let result = match &self.membership {
-            None => self.train_once(initial, interrupter, to_learner),
-            Some(membership) => self.train_elastic(membership.as_ref(), initial, interrupter, to_learner),
+            None => self.train_once(initial),
+            Some(membership) => self.train_elastic(membership.as_ref(), initial),
         };
         let (model, result) = match result {
             Ok(model) => (model, Ok(())),

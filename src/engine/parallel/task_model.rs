@@ -13,7 +13,6 @@ use burn::tensor::{FloatDType, Tensor};
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use kiln_ops::{Awaited, as_type, cut, leaf, primitive, settle, tensor};
 
-use super::counts::Counts;
 use super::device::HostBackend;
 use super::outcome::Sums;
 use super::probe::ProbePoint;
@@ -109,8 +108,6 @@ impl<B: HostBackend, T: Task<B>> Pending<B, T> {
 pub struct MicroOutput<B: HostBackend, O> {
     /// Loss and counts on the device, until they are read.
     pub sums: Option<Sums<B>>,
-    /// Loss and counts of the whole step, in what Burn's learner reports.
-    pub counts: Counts,
     /// For the running averages of batch-norm.
     pub statistics: Vec<BatchStatistics<Autodiff<B>>>,
     /// The gradient of what the units before have computed.
@@ -130,26 +127,10 @@ pub struct Results<B: HostBackend> {
     pub answers: Option<Tensor<B, 2>>,
 }
 
-#[derive(Debug)]
-pub struct EvaluationOutput<B: HostBackend> {
-    /// On the device, until they are read.
-    pub results: Option<Results<B>>,
-    /// In what Burn's learner reports.
-    pub counts: Counts,
-}
-
+/// Burn's learner gets none to report.
 impl<B: HostBackend, O: Send> ItemLazy for MicroOutput<B, O> {
-    type ItemSync = Counts;
-    fn sync(self) -> Counts {
-        self.counts
-    }
-}
-
-impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
-    type ItemSync = Counts;
-    fn sync(self) -> Counts {
-        self.counts
-    }
+    type ItemSync = ();
+    fn sync(self) {}
 }
 
 impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
@@ -210,8 +191,7 @@ impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, 
         let Pending { model, objective, end, samples, context, leaf } = pending;
         if let End::Cut(_, None) = end {
             let statistics = context.into_statistics();
-            let (sums, counts) = Default::default();
-            let item = MicroOutput { sums, counts, statistics, gradient: None, outputs: None };
+            let item = MicroOutput { sums: None, statistics, gradient: None, outputs: None };
             return TrainOutput { grads: GradientsParams::new(), item };
         }
         let device = objective.device();
@@ -226,11 +206,7 @@ impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, 
                 (Some(Sums { loss: loss.inner(), counted, samples }), Some(outputs))
             }
         };
-        TrainOutput::new(
-            &model,
-            gradients,
-            MicroOutput { sums, counts: Counts::default(), statistics, gradient, outputs },
-        )
+        TrainOutput::new(&model, gradients, MicroOutput { sums, statistics, gradient, outputs })
     }
 }
 
@@ -252,12 +228,12 @@ impl<B: HostBackend, T: Task<B>> TaskModel<B, Evaluated<B, T>, Handle<T>> {
     }
 }
 
+/// Replicas validate by [`TaskModel::evaluate`].
 impl<B: HostBackend, T: Task<B>> InferenceStep for TaskModel<B, Evaluated<B, T>, Handle<T>> {
-    type Input = (T::Input, ForwardContext<B>);
-    type Output = EvaluationOutput<B>;
+    type Input = ();
+    type Output = ();
 
-    fn step(&self, (input, context): Self::Input) -> EvaluationOutput<B> {
-        let results = self.evaluate(input, ModelPart::whole(self.task.0.as_ref()), &context).ok();
-        EvaluationOutput { results, counts: Counts::default() }
+    fn step(&self, _: ()) {
+        unreachable!("replicas validate their own shards")
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
-use burn_train::InferenceStep;
 use kiln_ops::{BetweenSteps, download};
 use kiln_system::Result;
 use tracing::info_span;
@@ -20,6 +19,7 @@ use super::plan::Plan;
 use super::replica::{Event, Replica};
 use super::sampler::validation_place;
 use super::sharding::lengths;
+use super::stage::ModelPart;
 use super::task::{Evaluated, Split, Task};
 use super::task_model::{Handle, Results, TaskModel};
 use crate::nn::{ForwardContext, TensorSet, flat, with_flat};
@@ -113,7 +113,7 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
 ) -> Result<Evaluation> {
     let model = TaskModel::new(model, Handle(task.clone()));
     let context = ForwardContext::evaluate().in_precision(plan.precision);
-    let pass = |input, _| Ok(model.step((input, context.clone())).results);
+    let pass = |input, _| Ok(model.evaluate(input, ModelPart::whole(task.as_ref()), &context).ok());
     evaluate_batches::<B, T>(task, plan.validation_shards(replica), device, pass, report)
 }
 
