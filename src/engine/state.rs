@@ -25,9 +25,14 @@ pub type Metadata = Vec<(String, String)>;
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostTensor {
     /// Single-precision numbers.
-    F32 { shape: Vec<usize>, data: Vec<f32> },
-    /// Integers, such as step counts.
-    I64 { shape: Vec<usize>, data: Vec<i64> },
+    F32 {
+        shape: Vec<usize>,
+        data: Vec<f32>,
+    },
+    I64 {
+        shape: Vec<usize>,
+        data: Vec<i64>,
+    },
 }
 
 impl HostTensor {
@@ -38,7 +43,6 @@ impl HostTensor {
         }
     }
 
-    /// How many elements it holds.
     pub fn len(&self) -> usize {
         match self {
             Self::F32 { data, .. } => data.len(),

@@ -29,7 +29,6 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Writes the bytes of the file.
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Bytes(bytes) => to.write_all(bytes),

@@ -28,7 +28,6 @@ pub struct Snapshot {
 /// The version of the format that this build writes and reads.
 const FORMAT: u64 = 1;
 
-/// The content of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {

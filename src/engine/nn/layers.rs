@@ -130,7 +130,6 @@ impl<B: Backend> BatchNorm<B> {
         tracks && !all.into_iter().any(|param| context.is_trained(param))
     }
 
-    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }

@@ -43,7 +43,6 @@ pub struct Weights {
     pub name: String,
     /// The shape in the state dictionary.
     pub shape: Vec<usize>,
-    /// Burn's id.
     pub id: ParamId,
     pub is_trained: bool,
 }

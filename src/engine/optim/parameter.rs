@@ -3,7 +3,6 @@
 /// A tensor's properties that decide its weight decay and learning rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// The tensor's name in the model.
     pub name: String,
     pub length: usize,
     /// Whether it is one-dimensional: a bias or a parameter of batch-norm.

@@ -6,7 +6,6 @@ use kiln_ops::statistics::Direction;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Statistics of one batch-norm layer.
     Statistics {
         /// The layer's number in forward order.
         layer: usize,
@@ -70,7 +69,6 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Names one collective of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Global step, from 0.

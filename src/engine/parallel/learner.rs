@@ -31,11 +31,9 @@ use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, w
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
-/// The parts of a learner for task `T`.
 pub type Components<B, T> =
     LearningComponentsMarker<Autodiff<B>, LearningRate, TrainingModel<B, T>, UpdateRule<B, TrainingModel<B, T>>>;
 
-/// The learner of a replica for task `T`.
 pub type TaskLearner<B, T> = Learner<Components<B, T>>;
 
 /// The task, the update rule and the learning rates.
@@ -302,7 +300,6 @@ impl<S: LrScheduler + 'static> Steps for S {
 }
 
 impl LearningRate {
-    /// The schedule of `plan`.
     pub(super) fn of_plan(plan: &Plan) -> Self {
         Self { schedule: Box::new(plan.schedule.clone()), steps: 0, reductions: 0 }
     }

@@ -19,7 +19,6 @@ use crate::optim::{AveragedSteps, OptimConfig, Schedule};
 /// An immutable description of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Replicas and devices.
     pub world: World,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
@@ -31,19 +30,14 @@ pub struct Plan {
     pub precision: PrecisionKind,
     /// Samples per replica and micro-batch.
     pub batch_size: usize,
-    /// Epochs.
     pub epochs: usize,
     /// Optimizer steps after which the run ends, at most those of all epochs.
     pub last_step: usize,
-    /// The order of samples.
     pub sampler: Sampler,
-    /// Samples of the validation set.
     pub validation_samples: usize,
     /// Global validation batches; 0 for all.
     pub limit_validation: usize,
-    /// Learning rate by step.
     pub schedule: Schedule,
-    /// Update rule, clipping, averaging.
     pub optim: OptimConfig,
     /// Whether each replica updates a part of the weights wherever replicas are; see `sharding.rs`.
     pub shard_optimizer: bool,
@@ -73,7 +67,6 @@ pub struct Plan {
     pub probe: Option<Probe>,
     /// Threads for all replicas of this machine.
     pub threads: usize,
-    /// Ends the run early.
     pub stop: Stop,
 }
 

@@ -111,7 +111,6 @@ impl Processes {
         if self.stages.is_empty() { Some(self.clone()) } else { self.stages.get(stage)?.clone() }
     }
 
-    /// This process, from 0.
     pub fn rank(&self) -> usize {
         self.peers.rank
     }

@@ -57,7 +57,6 @@ pub(super) enum Flow {
     Part,
 }
 
-/// One replica of the model, with all it needs for training.
 pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
@@ -85,7 +84,6 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     pub(super) generation: Arc<dyn Generation>,
-    /// Room for a state to save.
     pub(super) slot: Slot,
 }
 

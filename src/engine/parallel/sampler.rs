@@ -23,7 +23,6 @@ pub struct SamplerConfig {
     pub batch_size: usize,
     /// Micro-batches per optimizer step.
     pub accumulation_steps: usize,
-    /// The experiment's seed.
     pub seed: u64,
     /// Whether a short last micro-batch is left out.
     pub drop_last: bool,
@@ -73,7 +72,6 @@ impl Group {
         Self { order, micro_batches, repeats: repeats.max(1) }
     }
 
-    /// Micro-batches of the step.
     pub fn micro_batches(&self) -> usize {
         self.micro_batches.len()
     }

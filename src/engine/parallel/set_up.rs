@@ -36,7 +36,6 @@ pub(super) struct Worker {
     pub(super) world: World,
     /// The units of every stage.
     pub(super) cut: Vec<Range<usize>>,
-    /// Room for a state to save.
     pub(super) slot: Slot,
 }
 

@@ -47,7 +47,6 @@ impl<B: HostBackend> ModelPart<B> {
     }
 }
 
-/// A worker's place.
 pub(super) struct Stage<B: HostBackend> {
     /// From 0.
     pub(super) number: usize,

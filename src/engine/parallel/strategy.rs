@@ -98,7 +98,6 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Self { membership: Some(membership), ..self }
     }
 
-    /// Burn's learner, with `model`, optimizer and schedule.
     pub fn learner(&self, model: T::Model) -> TaskLearner<B, T> {
         self.recipe.learner(&self.plan, model, &Position::default(), None).0
     }

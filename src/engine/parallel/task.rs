@@ -24,12 +24,9 @@ use super::device::HostBackend;
 use super::loader::Shard;
 use crate::nn::ForwardContext;
 
-/// A split of the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// For training.
     Training,
-    /// For validation.
     Validation,
 }
 
@@ -107,7 +104,6 @@ pub fn unit_of(units: &[Unit], tensor: &str) -> Option<usize> {
 /// What to compute in a forward pass: of a model of one unit, all.
 #[derive(Debug)]
 pub struct Passage<'a, B: Backend, Input> {
-    /// The units to compute.
     pub units: Range<usize>,
     /// The batch. Only the first and the last unit need it.
     pub input: Input,

@@ -10,7 +10,6 @@ use std::ops::Range;
 /// Replicas, the processes that host them, and the devices of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World {
-    /// How many replicas the experiment has.
     pub size: usize,
     /// How many workers share the model of a replica. With one, the workers are the replicas.
     pub stages: usize,
@@ -59,7 +58,6 @@ impl World {
         Self { size, stages, blocks, rank, devices, shares }
     }
 
-    /// How many processes host them.
     pub fn processes(&self) -> usize {
         self.blocks.len()
     }
