@@ -183,7 +183,7 @@ fn a_forged_header_ends_no_process() {
 fn an_address_that_nobody_listens_on_is_shown_with_its_port() {
     let closed = |address: &mut [u8]| address[2..4].copy_from_slice(&256_u16.to_be_bytes());
     for outcome in connect_tapped(2, Duration::from_secs(1), closed) {
-        let symptom = outcome.unwrap_err().0;
+        let symptom = outcome.err().unwrap().0;
         assert!(symptom.contains("[127.0.0.1]:256: Connection refused"), "{symptom}");
     }
 }

@@ -44,7 +44,6 @@ pub trait ElasticMembership: Send + Sync {
 }
 
 /// A generation that this process takes part in.
-#[derive(Debug)]
 pub struct ActiveGeneration {
     /// Counts generations from 1.
     pub number: u64,

@@ -6,7 +6,7 @@
 //! For groups see `grouped.rs`.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -29,7 +29,7 @@ use super::sliding::Sliding;
 use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
-pub trait GradientListener: Debug + Send + Sync {
+pub trait GradientListener: Send + Sync {
     /// What is registered as the gradient of `parameter` in place of `gradient`, a [`FloatTensor`] of the backend that
     /// computes, in f32, if the parameter is: that, or its sum with the gradients of earlier passes, of the same type.
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any>;
@@ -37,6 +37,13 @@ pub trait GradientListener: Debug + Send + Sync {
     /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes,
     /// in f32.
     fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>);
+}
+
+/// Burn's autodiff asks it of what a backward pass keeps.
+impl Debug for dyn GradientListener {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GradientListener")
+    }
 }
 
 /// A listener for one parameter. The parameter must be used once per forward pass: its gradient is complete after that

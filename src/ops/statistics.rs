@@ -6,7 +6,7 @@
 //! mean is large against the deviation.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 
 /// The pass a message belongs to; forward and backward of a layer are different messages.
@@ -48,7 +48,7 @@ pub type Payload = Arc<dyn Any + Send + Sync>;
 ///
 /// A backward pass cannot return an error: if the group is broken, these functions unwind, and the replica catches that
 /// and reports the error.
-pub trait StatisticsGroup: Debug + Send + Sync {
+pub trait StatisticsGroup: Send + Sync {
     /// Sends this replica's values for one layer and direction and returns those of all replicas, in their order, as
     /// `combine` leaves them.
     fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>>;
@@ -74,6 +74,12 @@ pub trait StatisticsGroup: Debug + Send + Sync {
     /// device to find that out, and is called where `each` is new.
     fn agree(&self, _layer: usize, _each: f64, is_so: &dyn Fn() -> bool) {
         assert!(is_so(), "a sample has as many values per channel on every replica");
+    }
+}
+
+impl Debug for dyn StatisticsGroup {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StatisticsGroup")
     }
 }
 

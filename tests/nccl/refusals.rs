@@ -70,7 +70,7 @@ fn the_real_library_is_refused_on_the_cpu() {
     // Without a driver its errors are read, and end the attempt.
     if std::env::var_os(CPU).is_none() && !std::path::Path::new("/dev/nvidiactl").exists() {
         let lone = Nccl::connect(&library, [0, 1], &[None], (&Store::default(), "lone"), &Arc::default(), LIMIT);
-        let symptom = lone.unwrap_err().0;
+        let symptom = lone.err().unwrap().0;
         assert!(symptom.starts_with("NCCL: unhandled cuda error"), "{symptom}");
     }
     let variables = [("KILN_NCCL", wheel.to_str().unwrap()), (CPU, "-1")];

@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use burn::module::ParamId;
@@ -14,7 +13,7 @@ use burn::tensor::Tensor;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 use kiln_ops::{GradientListener, primitive, tensor};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::device::HostBackend;
 use super::overlap::Early;
@@ -35,7 +34,7 @@ impl<B: HostBackend> Accumulation<B> {
 
     /// Adds the flat gradients of a backward pass, some of which have those of the passes before in them.
     pub(super) fn add(&self, gradients: Vec<Tensor<B, 1>>) {
-        let mut sums = self.lock();
+        let mut sums = self.sums.lock();
         sums.resize_with(gradients.len(), || None);
         for (sum, gradient) in sums.iter_mut().zip(gradients) {
             *sum = Some(match sum.take() {
@@ -47,11 +46,7 @@ impl<B: HostBackend> Accumulation<B> {
 
     /// The sums after the last pass.
     pub(super) fn take(&self) -> Vec<Tensor<B, 1>> {
-        self.lock().drain(..).flatten().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<Tensor<B, 1>>>> {
-        self.sums.lock()
+        self.sums.lock().drain(..).flatten().collect()
     }
 }
 
@@ -65,17 +60,11 @@ pub(super) struct Listener<B: HostBackend> {
     pub(super) early: Option<Arc<Early<B>>>,
 }
 
-impl<B: HostBackend> fmt::Debug for Listener<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({:?})", self.early)
-    }
-}
-
 impl<B: HostBackend> GradientListener for Listener<B> {
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any> {
         let Some(sums) = self.sums.as_ref().filter(|_| self.adds) else { return gradient };
         let found = sums.places.get(&parameter).filter(|_| gradient.is::<FloatTensor<B>>());
-        let Some(earlier) = found.and_then(|place| sums.lock().get_mut(*place)?.take()) else { return gradient };
+        let Some(earlier) = found.and_then(|place| sums.sums.lock().get_mut(*place)?.take()) else { return gradient };
         let gradient = *gradient.downcast::<FloatTensor<B>>().expect("the type was looked at");
         Box::new(added(earlier, gradient))
     }
@@ -85,7 +74,7 @@ impl<B: HostBackend> GradientListener for Listener<B> {
         // Of another type it is reduced after the backward pass.
         let Ok(gradient) = gradient().downcast::<FloatTensor<B>>() else { return };
         // Of a lower precision, or if somebody looks at it, it has not been added yet.
-        let earlier = self.sums.iter().find_map(|sums| sums.lock().get(*sums.places.get(&parameter)?)?.clone());
+        let earlier = self.sums.iter().find_map(|sums| sums.sums.lock().get(*sums.places.get(&parameter)?)?.clone());
         early.ready(parameter, earlier.into_iter().fold(*gradient, |gradient, earlier| added(earlier, gradient)));
     }
 }

@@ -24,7 +24,6 @@ pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration)
 }
 
 /// One replica's handle on its group: the replicas of its process, and the other processes if there are any.
-#[derive(Debug)]
 pub struct Collective {
     rank: usize,
     threads: Arc<Threads>,

@@ -4,7 +4,6 @@
 //! The replicas of one process exchange messages in memory (`threads.rs`); the last one to arrive there calls the
 //! engine for all of them. Operations are matched by key, so the order of calls does not matter.
 
-use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::key::Key;
 pub struct Symptom(pub String);
 
 /// Collectives between processes. Each call ends within `limit`; after an error the engine must not be used again.
-pub trait Engine: Debug + Send + Sync {
+pub trait Engine: Send + Sync {
     /// This process, from 0.
     fn rank(&self) -> usize;
 
@@ -69,7 +68,7 @@ pub type Mark = Payload;
 /// Collectives of tensors between processes, without the host. They are matched by their order, which must be the same
 /// in all processes; a call that another thread makes at the same time waits. Each call ends within `limit` and returns
 /// when its result is in memory; after an error the engine must not be used again.
-pub trait DeviceEngine: Debug + Send + Sync {
+pub trait DeviceEngine: Send + Sync {
     /// Marks the work that is queued on this process's device now.
     ///
     /// # Errors
@@ -105,7 +104,7 @@ pub trait KeyStore: Send {
 }
 
 /// Decides which process is lost.
-pub trait Judge: Debug + Send + Sync {
+pub trait Judge: Send + Sync {
     fn doing(&self, activity: &str);
 
     /// Reports a failure and waits, with a time limit, for the verdict, which is the same for all processes.

@@ -5,7 +5,6 @@
 //! before its update, so every replica has the state of its last whole step, and the next generation continues from the
 //! newest one. [`Membership`] decides which processes take part.
 
-use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use super::position::TrainingState;
 use super::processes::Processes;
 
 /// The generation that a process computes in, as its replicas see it.
-pub trait Generation: Debug + Send + Sync {
+pub trait Generation: Send + Sync {
     /// Waits for a lease: proof that this process still belongs to the generation. Fails once that is over. No replica
     /// updates the state without it.
     fn confirm(&self) -> std::result::Result<(), Broken> {
@@ -37,13 +36,11 @@ pub trait Generation: Debug + Send + Sync {
 }
 
 /// The generation of an elastic run in one process, which no other process can end.
-#[derive(Debug)]
 pub struct Undisturbed;
 
 impl Generation for Undisturbed {}
 
 /// The one generation of a run whose processes all stay to its end.
-#[derive(Debug)]
 pub(super) struct Fixed;
 
 impl Generation for Fixed {
@@ -83,7 +80,6 @@ impl Held {
 }
 
 /// The part of a process in a generation.
-#[derive(Debug)]
 pub struct Assignment {
     /// The plan of the run, with the replicas and devices of this generation.
     pub plan: Arc<Plan>,

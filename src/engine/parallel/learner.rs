@@ -5,7 +5,6 @@
 //! another optimizer goes through Burn's recorder. A schedule has no input but the reductions of a plateau, so a
 //! resumed run repeats its steps instead of saving its state.
 
-use std::fmt::{Debug, Formatter};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -232,12 +231,6 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
 impl<B: HostBackend, M> Clone for UpdateRule<B, M> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<B: HostBackend, M> Debug for UpdateRule<B, M> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UpdateRule")
     }
 }
 

@@ -21,7 +21,6 @@ use super::sums::gather_across;
 pub(super) type Agreed = Arc<Mutex<HashMap<usize, f64>>>;
 
 /// The replicas that share the batch-norm statistics of one micro-batch.
-#[derive(Debug)]
 pub(super) struct MicroBatchGroup<B: HostBackend> {
     pub(super) collective: Arc<Collective>,
     /// Names the step and the micro-batch; its operation does not matter.

@@ -15,7 +15,6 @@ const STARTUP: Duration = Duration::from_secs(3600);
 pub type StageEngine = (Arc<dyn Engine>, Vec<Range<usize>>);
 
 /// The engines for tensors that need not go through the host.
-#[derive(Debug)]
 pub struct Links {
     /// Those of the replicas of each stage, if several processes host it and this is one of them.
     pub stages: Vec<Option<Devices>>,
@@ -27,7 +26,6 @@ pub struct Links {
 pub(crate) type Wire = [usize; 2];
 
 /// The engines for the tensors of this process's devices.
-#[derive(Debug)]
 pub struct Devices {
     pub engines: Vec<Arc<dyn DeviceEngine>>,
     pub first: usize,
@@ -36,7 +34,7 @@ pub struct Devices {
 
 /// Those that exchange by one engine: the processes that host the run or a stage, their devices, or the two ends of a
 /// wire.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Peers {
     engine: Arc<dyn Engine>,
     /// Takes tensors, if they need not go through the host.
@@ -51,7 +49,7 @@ pub(super) struct Peers {
 }
 
 /// The processes of a run or of a stage, and what takes tensors between them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Processes {
     pub(super) peers: Peers,
     /// The devices of this process, each among those of all processes, if tensors need not go through the host.

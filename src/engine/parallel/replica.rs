@@ -33,7 +33,6 @@ use super::task_model::{Handle, TaskModel, TrainingModel};
 use super::writer::{Slot, Taken};
 use crate::optim::{Arenas, WeightAverage};
 
-#[derive(Debug)]
 pub(super) enum Event {
     Step(StepReport),
     Validating {

@@ -5,7 +5,6 @@
 //! ResNet-18 has forty exchanges of statistics, most of which take less time than to fall asleep and wake up.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,12 +39,6 @@ pub(super) struct Threads {
     news: AtomicUsize,
     /// Whether every replica may have a processor, so that one that looks is in nobody's way.
     has_processors: bool,
-}
-
-impl fmt::Debug for Threads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Threads({:?})", self.ranks)
-    }
 }
 
 #[derive(Default)]
@@ -86,10 +79,6 @@ impl Threads {
         while self.news.load(Ordering::Acquire) == seen && start.elapsed() < MOMENT {
             std::hint::spin_loop();
         }
-        self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock()
     }
 
@@ -110,7 +99,7 @@ impl Threads {
 
     /// Breaks the group; the first reason is kept.
     pub(super) fn abort(&self, reason: Broken) {
-        self.fail(&mut self.lock(), reason);
+        self.fail(&mut self.table.lock(), reason);
     }
 
     /// Contributes `part` to the collective `key` of the replicas `members`; the last one to arrive combines the parts,
@@ -123,7 +112,7 @@ impl Threads {
         part: Payload,
         combine: impl FnOnce(Vec<Payload>) -> Result<Payload, Broken>,
     ) -> Result<Payload, Broken> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
         }
@@ -141,7 +130,7 @@ impl Threads {
             let parts = collective.contributions.iter_mut().filter_map(Option::take).collect();
             drop(table);
             let result = combine(parts);
-            table = self.lock();
+            table = self.table.lock();
             match result {
                 Ok(result) => drop(table.pending.get_mut(&id).map(|collective| collective.result = Some(result))),
                 Err(reason) => drop(self.fail(&mut table, reason)),
@@ -189,7 +178,7 @@ impl Threads {
 /// Messages from one replica of this process to another; the key names the receiver.
 impl Threads {
     pub(super) fn post(&self, key: Key, part: Payload) -> Result<(), Broken> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
         }
@@ -201,7 +190,7 @@ impl Threads {
     pub(super) fn fetch(&self, key: Key) -> Result<Payload, Broken> {
         let limit = self.limit(key);
         let start = Instant::now();
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         loop {
             if let Some(part) = table.mail.remove(&key) {
                 return Ok(part);

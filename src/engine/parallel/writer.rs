@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use kiln_system::{Error, Result};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 /// What is left to do to save a state, on any thread.
 pub type Write = Box<dyn FnOnce() -> Result<()> + Send>;
@@ -18,30 +18,25 @@ pub type Write = Box<dyn FnOnce() -> Result<()> + Send>;
 pub(super) struct Slot(Arc<(Mutex<bool>, Condvar)>);
 
 /// The slot, until this is dropped.
-#[derive(Debug)]
 pub(super) struct Taken(Slot);
 
 impl Slot {
     /// Whether it gets free within `limit`.
     pub(super) fn is_free_within(&self, limit: Duration) -> bool {
-        !self.0.1.wait_while_for(&mut self.lock(), |taken| *taken, limit).timed_out()
+        !self.0.1.wait_while_for(&mut self.0.0.lock(), |taken| *taken, limit).timed_out()
     }
 
     pub(super) fn take(&self) -> Taken {
-        let mut taken = self.lock();
+        let mut taken = self.0.0.lock();
         self.0.1.wait_while(&mut taken, |taken| *taken);
         *taken = true;
         Taken(self.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.0.0.lock()
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        *self.0.lock() = false;
+        *self.0.0.0.lock() = false;
         self.0.0.1.notify_all();
     }
 }
@@ -52,9 +47,6 @@ pub(super) struct Writer(Option<JoinHandle<Result<()>>>);
 
 impl Writer {
     /// Starts to write a state, which holds the slot until it is written.
-    ///
-    /// # Errors
-    /// That of the state before.
     pub(super) fn start(&mut self, write: Write, slot: Taken) -> Result<()> {
         let before = self.finish();
         let work = move || {
@@ -75,9 +67,6 @@ impl Writer {
     }
 
     /// Waits for the state that is under way.
-    ///
-    /// # Errors
-    /// That of the state.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.0.take().map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(Error::Training("the thread that writes checkpoints panicked".into())))

@@ -13,7 +13,6 @@
 //! LibTorch contains another version of Gloo under the same names. The build script links this one first, so that both
 //! Kiln and Gloo itself use it; LibTorch's is never called.
 
-use std::fmt;
 use std::io::{Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
@@ -156,12 +155,6 @@ pub struct Gloo {
     rank: usize,
     size: usize,
     mesh: UniquePtr<ffi::Mesh>,
-}
-
-impl fmt::Debug for Gloo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gloo(process {} of {})", self.rank, self.size)
-    }
 }
 
 impl Gloo {

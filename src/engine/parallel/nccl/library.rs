@@ -105,12 +105,6 @@ functions! {
     recv = b"ncclRecv": fn(*mut c_void, usize, c_int, c_int, Communicator, StreamHandle) -> Code;
 }
 
-impl fmt::Debug for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NCCL {}", self.version)
-    }
-}
-
 impl Library {
     /// The library that `KILN_NCCL` names, or the machine's.
     ///

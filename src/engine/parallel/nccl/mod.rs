@@ -14,7 +14,6 @@ mod library;
 mod stream;
 mod transport;
 
-use std::fmt;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use kiln_ops::Memory;
 use library::{Call, Code, Communicator, IN_PROGRESS, SUCCESS, StreamHandle, UniqueId, kind};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use stream::{Event, Stream};
 
 use super::engine::{DeviceEngine, KeyStore, Mark, Symptom};
@@ -61,12 +60,6 @@ impl Drop for Owned {
         // each step shows that all ranks have their results.
         // SAFETY: it was not aborted before.
         unsafe { self.library.abort(self.communicator) };
-    }
-}
-
-impl fmt::Debug for Nccl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Nccl(rank {} of {})", self.rank, self.size)
     }
 }
 
@@ -113,12 +106,8 @@ impl Nccl {
         }
         let owned = Owned { library: self.library.clone(), communicator };
         self.watch(communicator, code, limit)?;
-        *self.communicator() = Some(owned);
+        *self.communicator.lock() = Some(owned);
         Ok(())
-    }
-
-    fn communicator(&self) -> MutexGuard<'_, Option<Owned>> {
-        self.communicator.lock()
     }
 
     /// Runs `work` with the device as the thread's current one.
@@ -158,7 +147,7 @@ impl Nccl {
         limit: Duration,
         issue: impl FnOnce(Communicator, StreamHandle) -> Result<Code, String>,
     ) -> Result<(), Symptom> {
-        let mut slot = self.communicator();
+        let mut slot = self.communicator.lock();
         let owned = slot.take().ok_or_else(|| Symptom("NCCL: the communicator was aborted".into()))?;
         let done = self.within(|| {
             if let (Some(stream), Some(event)) = (&self.stream, after.downcast_ref::<Event>()) {

@@ -18,7 +18,7 @@ use crate::parallel::{Devices, Links, Processes, World};
 const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
 
 /// The engine for tensors that this process can use, and why.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Transport {
     nccl: Option<Arc<Library>>,
     /// Whether tensors are in the host's memory.
@@ -142,7 +142,8 @@ impl Transport {
 
     /// The library, if all processes have the same one. Each may have been started with another `--dist-backend`.
     fn agreed(&self, world: &World, store: &dyn KeyStore) -> std::result::Result<Option<&Arc<Library>>, Symptom> {
-        let own = self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("{it:?}"));
+        let own =
+            self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("NCCL {}", it.version()));
         let versions = told(world, store, "version", own.as_bytes())?;
         let Some(library) = &self.nccl else { return Ok(None) };
         let Some(other) = versions.iter().position(|version| version != own.as_bytes()) else {
