@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Tensor, TensorData, bf16};
 use kiln_engine::parallel::{Broken, Collective, Key, Operation};
-use kiln_engine::parallel::{
-    Destination, HostBackend, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across,
-};
+use kiln_engine::parallel::{HostBackend, ReducePrecision, Share, all_gather, local_group, reduce_scatter};
 use kiln_ops::statistics::Direction;
 
 /// The handles of a group of so many replicas with this timeout.
@@ -40,8 +38,7 @@ fn sum(replica: &Collective, key: Key, share: Vec<f32>, halves: bool) -> Result<
     let precision = if halves { ReducePrecision::Bf16 } else { ReducePrecision::F32 };
     let length = share.len();
     let share = Tensor::<Host, 1>::from_data(TensorData::new(share, [length]), &Default::default());
-    let place = replica.devices().map(|devices| Destination::beside(&share, devices).unwrap());
-    let sum = sum_across(replica, key, share, place, precision)?;
+    let sum = Share::new(replica, vec![share])?.all_reduce(replica, key, precision)?;
     Ok(sum.into_data().into_vec().unwrap())
 }
 

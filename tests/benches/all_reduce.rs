@@ -7,7 +7,7 @@ use burn::backend::Flex;
 use burn::tensor::Tensor;
 use criterion::{Criterion, Throughput, criterion_group};
 use kiln_engine::parallel::local_group;
-use kiln_engine::parallel::{Collective, Key, Operation, ReducePrecision, sum_across};
+use kiln_engine::parallel::{Collective, Key, Operation, ReducePrecision, Share};
 
 /// Parameters of ResNet-18 with ten classes.
 const LENGTH: usize = 11_173_962;
@@ -53,7 +53,8 @@ fn time(handles: Vec<Arc<Collective>>, rounds: usize) -> Duration {
         let start = Instant::now();
         for step in 0..rounds {
             let key = Key { step, micro_batch: 0, operation: Operation::Gradients { bucket: 0 } };
-            share = sum_across(&replica, key, share, None, ReducePrecision::F32).unwrap();
+            let shares = Share::new(&replica, vec![share]).unwrap();
+            share = shares.all_reduce(&replica, key, ReducePrecision::F32).unwrap();
         }
         start.elapsed()
     };

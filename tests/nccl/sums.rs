@@ -1,9 +1,7 @@
 //! Sums of tensors over processes: the bits of Gloo's, wherever the order is Kiln's.
 
 use burn::tensor::{Tensor, TensorData};
-use kiln_engine::parallel::{
-    Collective, Destination, HostBackend, Key, Operation, ReducePrecision, local_group, sum_across,
-};
+use kiln_engine::parallel::{Collective, HostBackend, Key, Operation, ReducePrecision, Share, local_group};
 
 use super::*;
 use crate::collective::{together, tree, values};
@@ -31,8 +29,8 @@ fn sums<B: HostBackend>(
     together(group, |replica| {
         let share = TensorData::new(values(replica.rank(), 0)[..length].to_vec(), [length]);
         let share = Tensor::<B, 1>::from_data(share, &device);
-        let place = replica.devices().map(|devices| Destination::beside(&share, devices).unwrap());
-        let sum = sum_across(replica, Key { step, ..KEY }, share, place, precision).unwrap();
+        let share = Share::new(replica, vec![share]).unwrap();
+        let sum = share.all_reduce(replica, Key { step, ..KEY }, precision).unwrap();
         sum.into_data().iter::<f32>().map(f32::to_bits).collect()
     })
 }

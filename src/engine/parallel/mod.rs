@@ -14,7 +14,6 @@
 
 mod accumulation;
 mod batches;
-mod bucket;
 mod checksum;
 mod collective;
 mod config;
@@ -92,7 +91,7 @@ pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches,
 pub use sharding::{all_gather, reduce_scatter};
 pub use stage::{Turn, ahead, cut, turns};
 pub use strategy::DataParallel;
-pub use sums::{Destination, sum_across};
+pub use sums::Share;
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
 pub use task_model::{Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
 pub use threads::PATIENCE;

@@ -19,11 +19,11 @@ use kiln_ops::tensor;
 use kiln_system::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::bucket::Share;
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
+use super::sums::Share;
 use crate::nn::Kernel;
 
 /// The least elements of a bucket, except for the last one: 4 MiB.

@@ -11,7 +11,6 @@ use burn::tensor::Tensor;
 use kiln_system::Result;
 use tracing::info_span;
 
-use super::bucket::{Share, parts};
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
@@ -19,6 +18,8 @@ use super::key::{Key, Operation};
 use super::overlap::{Early, Overlap, Reduced, in_buckets};
 use super::plan::Plan;
 use super::sharding::{all_gather, lengths, reduce_scatter};
+use super::sums::Share;
+use super::tensors::parts;
 use crate::nn::Kernel;
 
 /// How a replica gets the sums of all replicas' gradients.

@@ -14,7 +14,6 @@ use kiln_ops::statistics::Payload;
 use kiln_ops::{Shared, primitive, tensor, upload, with_values};
 use parking_lot::Mutex;
 
-use super::bucket::parts;
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
@@ -22,7 +21,7 @@ use super::key::{Broken, Key};
 use super::overlap::in_buckets;
 use super::plan::Plan;
 use super::sums::{folded, gather_across};
-use super::tensors::joined;
+use super::tensors::{joined, parts};
 
 /// Whether each replica of `collective` updates its share, if nothing else forbids it.
 pub(super) fn is_parted<B: HostBackend>(plan: &Plan, collective: &Collective) -> bool {
@@ -53,9 +52,6 @@ type Slices<B> = Vec<Vec<Shared<B>>>;
 
 /// The sums of this replica's share of the tensors of all replicas of this process, in the tree over their ranks; each
 /// pair in the memory of its first tensor.
-///
-/// # Errors
-/// Those of [`Collective::meet`].
 pub fn reduce_scatter<B: HostBackend>(
     collective: &Collective,
     key: Key,
@@ -82,9 +78,6 @@ pub fn reduce_scatter<B: HostBackend>(
 
 /// The tensors of all replicas, one replica's after the other's: `own` are this replica's share of those of these
 /// `lengths`. Replicas that can use each other's tensors get these, others copies.
-///
-/// # Errors
-/// Those of [`Collective::meet`].
 pub fn all_gather<B: HostBackend>(
     collective: &Collective,
     key: Key,

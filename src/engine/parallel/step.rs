@@ -6,7 +6,6 @@ use kiln_ops::{primitive, settle, tensor};
 use kiln_system::Result;
 use tracing::info_span;
 
-use super::bucket::{Share, parts};
 use super::config::ReducePrecision;
 use super::counts::Counts;
 use super::device::HostBackend;
@@ -20,7 +19,9 @@ use super::remedy::raise_device_panic;
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
 use super::sharding::lengths;
+use super::sums::Share;
 use super::task::Task;
+use super::tensors::parts;
 use crate::nn::{
     BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
 };

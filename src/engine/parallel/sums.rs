@@ -22,73 +22,69 @@ use super::processes::Peers;
 use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
 
-/// Destination of a device-side reduction, and an event that fires after all work queued when the memory was taken: the
-/// work that computes the tensor, and work of the memory's previous owner.
-pub struct Destination<B: HostOps> {
-    sum: Shared<B>,
-    ready: Mark,
+/// A replica's share of a sum: some flat tensors, one after the other.
+pub struct Share<B: HostOps> {
+    values: Shared<B>,
+    /// Of the sum, if an engine takes it from device to device, and in its own order: memory, and an event that fires
+    /// after all work queued when that was taken: the work that computes the share, and work of the memory's previous
+    /// owner.
+    destination: Option<(Shared<B>, Mark)>,
+    device: B::Device,
 }
 
-impl<B: HostBackend> Destination<B> {
-    /// Memory of the shape of `share`, whose computation is queued.
+impl<B: HostBackend> Share<B> {
+    /// The share of these tensors of f32, whose computation is queued.
     ///
     /// # Errors
-    /// Those of [`DeviceEngine::mark`].
-    pub fn beside(share: &Tensor<B, 1>, devices: &dyn DeviceEngine) -> Result<Self, Symptom> {
-        let sum = Tensor::<B, 1>::empty(share.dims(), (&share.device(), share.dtype()));
-        Ok(Self { sum: B::share(primitive(sum)), ready: devices.mark()? })
+    /// If the device fails.
+    pub fn new(collective: &Collective, tensors: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
+        let whole = joined(tensors);
+        let device = whole.device();
+        let beside = |devices: &dyn DeviceEngine| -> Result<_, Symptom> {
+            let sum = Tensor::<B, 1>::empty(whole.dims(), (&device, whole.dtype()));
+            Ok((B::share(primitive(sum)), devices.mark()?))
+        };
+        let destination = collective.devices().filter(|_| !collective.is_ordered()).map(beside).transpose();
+        let destination = destination.map_err(|symptom| Broken::Replica(symptom.0))?;
+        Ok(Self { values: B::share(primitive(whole)), destination, device })
+    }
+
+    /// The element-wise sum of all replicas' shares, which are sent in `precision`.
+    pub fn all_reduce(
+        self,
+        collective: &Collective,
+        key: Key,
+        precision: ReducePrecision,
+    ) -> Result<Tensor<B, 1>, Broken> {
+        let device = self.device.clone();
+        let combine = |parts: Vec<Payload>, peers: Option<&Peers>, limit: Duration| {
+            let share = |part: Payload| part.downcast::<Self>().expect("all bring tensors of one backend");
+            let owned = |part| Arc::into_inner(share(part)).expect("a share has one owner");
+            let mut shares: Vec<Self> = parts.into_iter().map(owned).collect();
+            // A sum of several shares is computed after all of their marks.
+            let destination = if shares.len() == 1 { shares[0].destination.take() } else { None };
+            let mut shares: Vec<Flat<B>> = shares.into_iter().map(|share| Flat(tensor(share.values))).collect();
+            let (length, device) = (shares[0].length(), shares[0].0.device());
+            if shares.iter().any(|share| share.length() != length) {
+                return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
+            }
+            shares = shares.into_iter().map(|Flat(share)| Flat(moved::<B>(share, &device))).collect();
+            if precision == ReducePrecision::Bf16 {
+                shares = shares.into_iter().map(Flat::rounded).collect();
+            }
+            let (place, ready) = destination.map(|(sum, ready)| (tensor(sum), ready)).unzip();
+            let by = peers.map(|peers| Exchange { peers, key, limit, ready });
+            let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
+            Ok(Arc::new(primitive(sum)) as Payload)
+        };
+        let sum = collective.meet_processes(key, Arc::new(self), combine)?;
+        let sum = sum.downcast::<Shared<B>>().expect("the sum is a tensor");
+        let sum = moved::<B>(tensor(Arc::unwrap_or_clone(sum)), &device);
+        Ok(tensor(B::adopt(primitive(sum), &device)))
     }
 }
 
-struct Queued<B: HostOps> {
-    values: Shared<B>,
-    destination: Option<Destination<B>>,
-}
-
-/// The element-wise sum of the tensors of all replicas; `share` is this replica's, of f32, and sent in `precision`. An
-/// engine for devices writes it to `destination`.
-///
-/// # Errors
-/// Those of [`Collective::meet`].
-pub fn sum_across<B: HostBackend>(
-    collective: &Collective,
-    key: Key,
-    share: Tensor<B, 1>,
-    destination: Option<Destination<B>>,
-    precision: ReducePrecision,
-) -> Result<Tensor<B, 1>, Broken> {
-    let device = share.device();
-    let combine = |parts: Vec<Payload>, peers: Option<&Peers>, limit: Duration| {
-        let queued = |part: Payload| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
-        let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
-        let mut shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
-        // A sum of several shares is computed after all of their marks.
-        let destination = if shares.len() == 1 { shares[0].destination.take() } else { None };
-        let mut shares: Vec<Flat<B>> = shares.into_iter().map(|share| Flat(tensor(share.values))).collect();
-        let (length, device) = (shares[0].length(), shares[0].0.device());
-        if shares.iter().any(|share| share.length() != length) {
-            return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
-        }
-        shares = shares.into_iter().map(|Flat(share)| Flat(moved::<B>(share, &device))).collect();
-        if precision == ReducePrecision::Bf16 {
-            shares = shares.into_iter().map(Flat::rounded).collect();
-        }
-        let (place, ready) = destination.map(|Destination { sum, ready }| (tensor(sum), ready)).unzip();
-        let by = peers.map(|peers| Exchange { peers, key, limit, ready });
-        let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
-        Ok(Arc::new(primitive(sum)) as Payload)
-    };
-    let share = Queued::<B> { values: B::share(primitive(share)), destination };
-    let sum = collective.meet_processes(key, Arc::new(share), combine)?;
-    let sum = sum.downcast::<Shared<B>>().expect("the sum is a tensor");
-    let sum = moved::<B>(tensor(Arc::unwrap_or_clone(sum)), &device);
-    Ok(tensor(B::adopt(primitive(sum), &device)))
-}
-
 /// The values of all replicas, one after the other; replica `i` has `counts[i]` of them, and this one `share`.
-///
-/// # Errors
-/// Those of [`Collective::meet`].
 pub(super) fn gather_across<B: HostBackend>(
     collective: &Collective,
     key: Key,

@@ -41,6 +41,16 @@ pub(super) fn joined<B: Backend>(mut tensors: Vec<Tensor<B, 1>>) -> Tensor<B, 1>
     if tensors.len() == 1 { tensors.swap_remove(0) } else { Tensor::cat(tensors, 0) }
 }
 
+/// The tensors of these lengths in a flat one; the inverse of [`joined`].
+pub(super) fn parts<B: Backend>(joined: Tensor<B, 1>, lengths: &[usize]) -> Vec<Tensor<B, 1>> {
+    let mut end = 0;
+    let mut part = |length: &usize| {
+        end += length;
+        joined.clone().slice(end - length..end)
+    };
+    if lengths.len() == 1 { vec![joined] } else { lengths.iter().map(&mut part).collect() }
+}
+
 /// A flat tensor of f32 below Burn's fusion.
 pub(super) struct Flat<B: HostOps>(pub(super) Tensor<B::Below, 1>);
 

@@ -9,7 +9,6 @@ use kiln_system::Result;
 use tracing::info_span;
 
 use super::batches::batches;
-use super::bucket::{Share, parts};
 use super::config::ReducePrecision;
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
@@ -20,8 +19,10 @@ use super::replica::{Event, Replica};
 use super::sampler::validation_place;
 use super::sharding::lengths;
 use super::stage::ModelPart;
+use super::sums::Share;
 use super::task::{Evaluated, Split, Task};
 use super::task_model::{Handle, Results, TaskModel};
+use super::tensors::parts;
 use crate::nn::{ForwardContext, TensorSet, flat, with_flat};
 
 /// How many batches a device may lag behind the host, which holds their pixels until then.
