@@ -38,8 +38,10 @@ impl Lock {
                 shown(dir)
             )),
         }
+        let machine = rustix::system::uname();
+        let holder = format!("process {} on host '{}'", std::process::id(), machine.nodename().to_string_lossy());
         // Without the name of the holder the lock still works.
-        let _ = file.set_len(0).and_then(|()| file.write_all(holder().as_bytes()));
+        let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Self { file, is_shared: false })
     }
 
@@ -99,11 +101,6 @@ fn take_share(file: &File, dir: &Path) -> Result<()> {
         Err(TryLockError::WouldBlock) => Err(busy(dir)),
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
-}
-
-fn holder() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("process {} on host '{host}'", std::process::id())
 }
 
 fn busy(dir: &Path) -> Error {

@@ -90,18 +90,14 @@ impl Processes {
         for (stage, devices) in stages.into_iter().enumerate() {
             let of_stage =
                 if is_one_stage { Some(&mut self) } else { self.stages.get_mut(stage).and_then(Option::as_mut) };
-            if let (Some(processes), Some(devices)) = (of_stage, devices) {
-                processes.add_devices(devices);
+            if let (Some(processes), Some(Devices { engines, first, blocks })) = (of_stage, devices) {
+                for (rank, engine) in (first..).zip(engines) {
+                    let (tensors, blocks) = (Some(engine), blocks.clone());
+                    processes.devices.push(Peers { rank, tensors, blocks, ..processes.peers.clone() });
+                }
             }
         }
         self
-    }
-
-    fn add_devices(&mut self, Devices { engines, first, blocks }: Devices) {
-        for (rank, engine) in (first..).zip(engines) {
-            let (tensors, blocks) = (Some(engine), blocks.clone());
-            self.devices.push(Peers { rank, tensors, blocks, ..self.peers.clone() });
-        }
     }
 
     /// The processes that exchange the gradients of `stage`, if there are several.
@@ -130,7 +126,7 @@ impl Processes {
 
     /// The numbers of all processes in the order of ranks, equally many of each; only before the first step.
     pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
-        self.peers.exchange(key, own, None, vec![own.len(); self.peers.engine.size()], STARTUP)
+        self.peers.exchange(key, own, None, vec![own.len(); self.peers.blocks.len()], STARTUP)
     }
 
     pub fn close(&self) {

@@ -33,7 +33,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn step(&mut self, group: &Group, report: StepReport) -> Result<(Option<StepReport>, Flow)> {
         let scale = if self.is_scaled() { self.position.loss_scale.scale } else { 1.0 };
         let Passes { sums, statistics, early } = self.passes(group, scale / group.samples() as f64)?;
-        let gradients = self.packed(self.gradients.take());
+        let mut gradients = self.gradients.take();
+        if let Some(arenas) = &self.arenas {
+            gradients = arenas.pack(gradients);
+        }
         let gradients = self.reduction.sum(self.key(Operation::Counts), gradients, early)?;
         let statistics = self.mean_statistics(statistics, group)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
@@ -45,11 +48,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if let Some(report) = &report
             && !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())
         {
-            self.skip(report)?;
-            return Ok((Some(report.clone()), flow));
+            // In f16 that is an overflow, and on all replicas at once, since all have the same reduced gradient.
+            if self.is_scaled() && self.position.loss_scale.overflow() {
+                return Ok((Some(report.clone()), flow));
+            }
+            return Err(not_finite("the gradient", None, report.step));
         }
         let gradients = self.clipped(gradients, norms, report.as_ref(), scale);
-        self.update_statistics(statistics);
+        for of_micro_batch in statistics {
+            let _phase = info_span!("running statistics").entered();
+            self.set_model(update_running_statistics(self.model(), of_micro_batch));
+        }
         self.update(gradients)?;
         self.observe();
         if self.is_scaled() {
@@ -62,15 +71,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Whether the loss is scaled, as in f16.
     fn is_scaled(&self) -> bool {
         self.plan.precision.needs_loss_scale()
-    }
-
-    /// Skips the update for a gradient that is not finite: in f16 that is an overflow, and on all replicas at once,
-    /// since all have the same reduced gradient.
-    fn skip(&mut self, report: &StepReport) -> Result<()> {
-        if self.is_scaled() && self.position.loss_scale.overflow() {
-            return Ok(());
-        }
-        Err(not_finite("the gradient", None, report.step))
     }
 
     /// Sums losses and counts over all replicas, if there is an outcome, and agrees on whether to continue. A loss that
@@ -123,14 +123,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.account(report);
         }
         Ok(())
-    }
-
-    /// The gradients in the vectors that the optimizer wants them in.
-    fn packed(&self, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
-        match &self.arenas {
-            Some(arenas) => arenas.pack(gradients),
-            None => gradients,
-        }
     }
 
     /// The gradients of the unscaled loss, clipped by their norm and by value. A device whose outcome is read late has
@@ -193,13 +185,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             places.zip(parts(sum, &lengths)).for_each(|(place, mean)| *place = Tensor::from_inner(mean));
         }
         Ok(of_micro_batches)
-    }
-
-    fn update_statistics(&mut self, of_micro_batches: Vec<Vec<BatchStatistics<Autodiff<B>>>>) {
-        for statistics in of_micro_batches {
-            let _phase = info_span!("running statistics").entered();
-            self.set_model(update_running_statistics(self.model(), statistics));
-        }
     }
 
     /// One step of the learner's optimizer, and the weights that other replicas have updated from them.

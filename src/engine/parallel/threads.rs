@@ -167,8 +167,11 @@ impl Threads {
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
                 let missing = collective.contributions.iter().zip(first..).filter(|(part, _)| part.is_none());
-                let missing: Vec<usize> = missing.map(|(_, rank)| rank).collect();
-                return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
+                let missing: Vec<String> = missing.map(|(_, rank)| rank.to_string()).collect();
+                let who = if missing.len() == 1 { "replica" } else { "replicas" };
+                let (names, seconds) = (missing.join(", "), limit.as_secs_f64());
+                let late = format!("{who} {names} did not come to the {key} within {seconds} s; {ONLY_SLOW}");
+                return Err(self.fail(&mut table, Broken::Replica(late)));
             };
             self.arrived.wait_for(&mut table, rest);
         }
@@ -206,10 +209,4 @@ impl Threads {
             self.arrived.wait_for(&mut table, rest);
         }
     }
-}
-
-fn late(missing: &[usize], key: Key, limit: Duration) -> String {
-    let names: Vec<String> = missing.iter().map(usize::to_string).collect();
-    let who = if names.len() == 1 { "replica" } else { "replicas" };
-    format!("{who} {} did not come to the {key} within {} s; {ONLY_SLOW}", names.join(", "), limit.as_secs_f64())
 }

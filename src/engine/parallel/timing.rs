@@ -65,7 +65,11 @@ pub fn time_units<B: HostBackend, T: Task<B>>(
 ) -> Result<Timing> {
     let work = |place: usize, collective: Arc<Collective>, model: T::Model| {
         let group = collective.clone();
-        let attempt = move || Worker::<B, T>::new(task, plan, model, devices[place], collective)?.time();
+        let attempt = move || {
+            let device = B::open(devices[place])?;
+            let recipe = Recipe { task: task.clone(), rule: None, schedule: LearningRate::of_plan(plan) };
+            Worker::<B, T> { task, plan, model: model.fork(&device), device, recipe, collective }.time()
+        };
         let broken = |panic| Err(verdict(panic, place, "while it was timed"));
         let timed = || catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(broken);
         B::on_threads(plan.threads, devices.len(), timed).inspect_err(|error| group.abort(error.into()))
@@ -119,20 +123,7 @@ struct Worker<'a, B: HostBackend, T: Task<B>> {
     collective: Arc<Collective>,
 }
 
-impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
-    fn new(
-        task: &'a Arc<T>,
-        plan: &'a Plan,
-        model: T::Model,
-        device: usize,
-        collective: Arc<Collective>,
-    ) -> Result<Self> {
-        let device = B::open(device)?;
-        let recipe = Recipe { task: task.clone(), rule: None, schedule: LearningRate::of_plan(plan) };
-        let model = model.fork(&device);
-        Ok(Self { task: task.as_ref(), plan, device, recipe, model, collective })
-    }
-
+impl<B: HostBackend, T: Task<B>> Worker<'_, B, T> {
     /// Runs `work` and waits for the device; with the seconds of both.
     fn timed<R>(&self, work: impl FnOnce() -> R) -> (R, f64) {
         // An error of the device is reported by the next read.
