@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use burn::tensor::{bf16, f16};
 use kiln_system::{Error, Result, shown};
 use safetensors::tensor::TensorInfo;
 use safetensors::{Dtype, SafeTensors};
@@ -176,8 +177,8 @@ pub fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTenso
     let f32s = |data| Some(HostTensor::F32 { shape: shape.clone(), data });
     let i64s = |data| Some(HostTensor::I64 { shape: shape.clone(), data });
     match dtype {
-        Dtype::F16 => f32s(each(bytes, |b| half_to_f32(u16::from_le_bytes(b)))),
-        Dtype::BF16 => f32s(each(bytes, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))),
+        Dtype::F16 => f32s(each(bytes, |b| f16::from_le_bytes(b).to_f32())),
+        Dtype::BF16 => f32s(each(bytes, |b| bf16::from_le_bytes(b).to_f32())),
         Dtype::F32 => f32s(each(bytes, f32::from_le_bytes)),
         Dtype::F64 => f32s(each(bytes, |b| f64::from_le_bytes(b) as f32)),
         Dtype::U8 => i64s(each(bytes, |[b]: [u8; 1]| i64::from(b))),
@@ -190,18 +191,6 @@ pub fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTenso
 /// Maps every `N` bytes to one element.
 fn each<const N: usize, T>(bytes: &[u8], element: impl Fn([u8; N]) -> T) -> Vec<T> {
     bytes.as_chunks::<N>().0.iter().map(|chunk| element(*chunk)).collect()
-}
-
-/// An IEEE 754 half: 1 bit of sign, 5 of exponent (bias 15), 10 of fraction. Every half is a float exactly.
-fn half_to_f32(bits: u16) -> f32 {
-    let (exponent, fraction) = ((bits >> 10) & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) * 2f32.powi(-24),
-        31 if fraction == 0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => f32::from_bits((u32::from(exponent) + 127 - 15) << 23 | u32::from(fraction) << 13),
-    };
-    if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
 /// A fingerprint of the dictionary: SHA-256, in hexadecimal, over names, types, shapes and little-endian elements.

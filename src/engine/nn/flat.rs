@@ -123,27 +123,6 @@ pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
     register.0
 }
 
-/// `gradients` of some tensors of `model` and `others` of others; of a tensor in both their sum.
-pub fn merged_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
-    model: &M,
-    gradients: GradientsParams,
-    others: GradientsParams,
-) -> GradientsParams {
-    struct Merge(GradientsParams, GradientsParams);
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Merge {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            let Self(all, others) = self;
-            if let Some(other) = others.remove::<B::InnerBackend, D>(param.id) {
-                let sum = all.remove(param.id).into_iter().fold(other, |other, gradient| other + gradient);
-                all.register(param.id, sum);
-            }
-        }
-    }
-    let mut merge = Merge(gradients, others);
-    model.visit(&mut merge);
-    merge.0
-}
-
 /// The gradients of `model`'s trained tensors, each as `[elements]`; the index of the first missing one as an error.
 pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::optim::GradientsParams;
+use burn::optim::GradientsAccumulator;
 use burn_train::TrainOutput;
 use kiln_system::{Error, Result};
 use tracing::info_span;
@@ -31,7 +31,7 @@ use super::sampler::Group;
 use super::stage::Turn;
 use super::task::Task;
 use super::task_model::Micro;
-use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, merged_gradients, parameter_names};
+use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
 /// What the passes of a step have computed on one replica, in addition to the gradients.
 pub(super) struct Passes<B: HostBackend> {
@@ -188,7 +188,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let Begun { segments: Segments { all: segments, mut statistics, .. }, is_present, synchronizes } = begun;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let (count, model, mut phase) = (segments.len(), self.model(), None);
-        let (mut gradients, mut gradient, mut seen) = (GradientsParams::new(), None, None);
+        let (mut gradients, mut gradient, mut seen) = (GradientsAccumulator::new(), None, None);
         for (number, segment) in segments.into_iter().rev().enumerate() {
             if self.plan.grad_checkpointing {
                 fence.pass(false)?;
@@ -210,13 +210,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             gradient.take().into_iter().for_each(|gradient| pending.set_gradient(gradient));
             phase.get_or_insert_with(|| info_span!("backward").entered());
             let TrainOutput { grads, item } = self.learner.train_step(pending);
-            gradients = merged_gradients(&model, gradients, grads);
+            gradients.accumulate(&model, grads);
             gradient = item.gradient;
             passes.sums.extend(item.sums.filter(|_| is_present));
             statistics.extend(item.statistics.into_iter().filter(|_| is_first_pass));
             seen = item.outputs.or(seen);
         }
         drop(phase);
+        let gradients = gradients.grads();
         if let Some(gradient) = gradient {
             self.stage.pass_back(key, gradient)?;
         }
