@@ -98,9 +98,6 @@ pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec
 }
 
 /// Writes the dictionary as a safetensors file.
-///
-/// # Errors
-/// That of `to`.
 pub fn write_safetensors(tensors: &StateDict, metadata: &[(String, String)], to: &mut dyn Write) -> io::Result<()> {
     to.write_all(&head(tensors, metadata))?;
     in_order(tensors).try_for_each(|(_, tensor)| to.write_all(tensor.bytes()))

@@ -49,9 +49,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Returns when there is room for one more state to save, and all replicas hold the same one. All workers wait
     /// together, so that no limit strikes them while the disk is slow.
-    ///
-    /// # Errors
-    /// Those of [`Replica::check`].
     pub(super) fn make_room(&mut self, occasion: Occasion) -> Result<()> {
         let everyone = self.stage.everyone.clone();
         let (saves, sum) = (everyone.rank() == 0, self.checksum());

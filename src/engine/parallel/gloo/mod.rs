@@ -160,9 +160,6 @@ pub struct Gloo {
 impl Gloo {
     /// Connects process `rank` of `size` with the others, which must connect at about the same time. `limit` limits a
     /// connection, [`LONGEST`] times `limit` an attempt.
-    ///
-    /// # Errors
-    /// Those of Gloo and of the store.
     pub fn connect(
         rank: usize,
         size: usize,
@@ -225,10 +222,6 @@ fn try_to_connect(
 impl Engine for Gloo {
     fn rank(&self) -> usize {
         self.rank
-    }
-
-    fn size(&self) -> usize {
-        self.size
     }
 
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom> {

@@ -12,9 +12,6 @@ use crate::parallel::{Links, Processes, World};
 
 /// The process of `world`, which is the only one, with what `connect` makes between its devices; `None` if they meet in
 /// memory. Sums are taken in the order of the tree, as in memory.
-///
-/// # Errors
-/// The verdict on an error of `connect`.
 pub(super) fn between_devices(
     world: &World,
     connect: impl FnOnce(&dyn KeyStore) -> Result<Option<Links>, Symptom>,
@@ -43,10 +40,6 @@ struct Alone {
 impl Engine for Alone {
     fn rank(&self) -> usize {
         0
-    }
-
-    fn size(&self) -> usize {
-        1
     }
 
     fn all_reduce(&self, _: Key, _: &mut [f32], _: Duration) -> Result<(), Symptom> {

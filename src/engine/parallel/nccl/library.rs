@@ -124,9 +124,6 @@ impl Library {
     }
 
     /// The library with this path or name, which stays loaded.
-    ///
-    /// # Errors
-    /// As [`Library::find`].
     pub fn load(name: &OsString) -> Result<Arc<Self>, String> {
         // SAFETY: the library is NCCL or a stand-in, whose constructors may run at any time.
         let library =
