@@ -240,7 +240,7 @@ mod processes {
     const FLIPS: usize = 50;
 
     fn world(rank: usize) -> World {
-        World::across(PROCESSES, rank, vec![1; PROCESSES], vec![0])
+        World::staged([PROCESSES, 1], rank, vec![1; PROCESSES], vec![0])
     }
 
     fn plan_at(rank: usize) -> Plan {

@@ -162,7 +162,7 @@ const STEPS: usize = 7;
 fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
     use kiln_engine::parallel::{Processes, World};
 
-    let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
+    let world = |rank| World::staged([REPLICAS, 1], rank, vec![1; REPLICAS], vec![0]);
     let samples = 2 * REPLICAS * STEPS;
     let process = |(rank, processes): (usize, Processes)| {
         let toy = Toy::<Autodiff<B>>::new(samples, mishap, &B::open(0).unwrap());

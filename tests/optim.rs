@@ -55,7 +55,7 @@ fn trained<B: HostBackend>(config: &OptimConfig, reload: usize, rounds: usize) -
     let count = steps.len() * rounds;
     for (step, (rate, gradients)) in steps.cycle().take(count).enumerate() {
         if step == reload {
-            let state = own.state();
+            let state = own.state_of(&|_| true);
             own = optimizer(config);
             own.load(&state, &B::open(0).unwrap()).unwrap();
         }
@@ -258,7 +258,7 @@ fn arenas_change_nothing<B: HostBackend>() {
             let steps = alone.iter_mut().zip(theirs).zip(values(step));
             theirs = steps.flat_map(|((one, param), slope)| one.step(0.1, vec![param], vec![slope])).collect();
             if step == 3 {
-                let state = all.state();
+                let state = all.state_of(&|_| true);
                 all = Optimizer::new(&config, parameters.clone());
                 all.load(&state, &device).unwrap();
             }
@@ -282,7 +282,7 @@ on_every_backend! {
 #[test]
 fn a_state_of_another_optimizer_is_refused() {
     type B = burn::backend::Flex;
-    let state = optimizer::<B>(&OptimConfig::default()).state();
+    let state = optimizer::<B>(&OptimConfig::default()).state_of(&|_| true);
     let mut other = state.clone();
     other.insert("stranger.0".into(), kiln_engine::state::HostTensor::F32 { shape: vec![1], data: vec![0.0] });
     let load = |state: &kiln_engine::state::StateDict| {

@@ -193,7 +193,7 @@ fn all_that_a_task_counts_goes_on_in_the_middle_of_an_epoch() {
 fn the_same_over_processes<B: HostBackend>() {
     let place = tempfile::tempdir().unwrap();
     let of = |name: &str| place.path().join(name);
-    let world = |rank| World::across(4, rank, vec![1; 2], vec![0]);
+    let world = |rank| World::staged([4, 1], rank, vec![1; 2], vec![0]);
     std::thread::scope(|scope| {
         for (rank, processes) in crate::engines::connected(&world(0), true).into_iter().enumerate() {
             let directory = of(&rank.to_string());

@@ -129,7 +129,7 @@ pub fn stalls<B: HostBackend>() {
 pub fn stalls_for_processes<B: HostBackend>() {
     use kiln_engine::parallel::World;
 
-    let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
+    let world = |rank| World::staged([REPLICAS, 1], rank, vec![1; REPLICAS], vec![0]);
     let disks: Vec<Disk> = (0..REPLICAS).map(|_| stalling()).collect();
     std::thread::scope(|scope| {
         for ((rank, processes), disk) in crate::engines::connected(&world(0), true).into_iter().enumerate().zip(&disks)

@@ -34,7 +34,7 @@ fn sums(criterion: &mut Criterion) {
 /// Processes of one replica each, which are threads here; their messages go through the machine's network all the same.
 #[cfg(feature = "gloo")]
 fn over_gloo(processes: usize, ordered: bool) -> Vec<Arc<Collective>> {
-    let world = kiln_engine::parallel::World::across(processes, 0, vec![1; processes], vec![0]);
+    let world = kiln_engine::parallel::World::staged([processes, 1], 0, vec![1; processes], vec![0]);
     let group = |others| local_group(processes, Some(others), LIMIT);
     super::engines::connected(&world, ordered).into_iter().flat_map(group).collect()
 }

@@ -7,7 +7,7 @@ use crate::engines::connected;
 
 /// The replicas of a world over so many processes, which are threads here.
 fn spread(size: usize, processes: usize, timeout: Duration, ordered: bool) -> Vec<Arc<Collective>> {
-    let world = World::across(size, 0, vec![1; processes], vec![0]);
+    let world = World::staged([size, 1], 0, vec![1; processes], vec![0]);
     let group = |processes| local_group(size, Some(processes), timeout);
     connected(&world, ordered).into_iter().flat_map(group).collect()
 }

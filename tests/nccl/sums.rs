@@ -15,7 +15,7 @@ fn replicas(size: usize, processes: Vec<Processes>) -> Vec<Arc<Collective>> {
 }
 
 fn across(size: usize, processes: usize) -> World {
-    World::across(size, 0, vec![1; processes], vec![0])
+    World::staged([size, 1], 0, vec![1; processes], vec![0])
 }
 
 /// The sums that all replicas get.

@@ -42,10 +42,6 @@ impl Engine for Logged {
         self.gloo.rank()
     }
 
-    fn size(&self) -> usize {
-        self.gloo.size()
-    }
-
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom> {
         self.note(key);
         self.gloo.all_reduce(key, values, limit)
@@ -111,7 +107,7 @@ fn trained<B: HostBackend>(rank: usize, others: Option<Processes>) -> Recorded {
     // LibTorch adds up in another order on another number of threads.
     experiment.plan.threads = 1;
     let processes = if others.is_some() { 2 } else { 1 };
-    experiment.plan.world = World::across(2, rank, vec![1; processes], vec![0]);
+    experiment.plan.world = World::staged([2, 1], rank, vec![1; processes], vec![0]);
     run_with::<B>(experiment, &model(), 10, &weights::<B>(), StartingPoint::default(), others).unwrap()
 }
 
@@ -119,7 +115,7 @@ fn trained<B: HostBackend>(rank: usize, others: Option<Processes>) -> Recorded {
 pub fn buckets_leave_early<B: HostBackend>(ordered: bool) {
     crate::stand_in::over_gloo_only();
     let log = Arc::new(Mutex::new(Vec::new()));
-    let world = World::across(2, 0, vec![1; 2], vec![0]);
+    let world = World::staged([2, 1], 0, vec![1; 2], vec![0]);
     let logged = |gloo: Gloo| -> Arc<dyn Engine> {
         let log = if gloo.rank() == 0 { log.clone() } else { Arc::default() };
         Arc::new(Logged { gloo, log })
@@ -151,7 +147,7 @@ pub fn buckets_leave_early<B: HostBackend>(ordered: bool) {
 
 /// Two steps of two processes that `connect` connects with sums in the order of the tree: the weights of one process.
 pub fn trained_over<B: HostBackend>(connect: impl FnOnce(&World) -> Vec<Processes>) {
-    let others = connect(&World::across(2, 0, vec![1; 2], vec![0]));
+    let others = connect(&World::staged([2, 1], 0, vec![1; 2], vec![0]));
     let mut done: Vec<Recorded> = std::thread::scope(|scope| {
         let start = |(rank, others)| scope.spawn(move || trained::<B>(rank, Some(others)));
         let threads: Vec<_> = others.into_iter().enumerate().map(start).collect();

@@ -20,14 +20,14 @@ fn trajectory<B: HostBackend>(reference: &Reference, stem: Stem, processes: usiz
         let mut experiment = plan(&setup(reference, variant, None), images.clone(), normalization(reference, 0));
         // LibTorch adds up in another order on another number of threads.
         experiment.plan.threads = 1;
-        experiment.plan.world = World::across(REPLICAS, rank, vec![1; processes], vec![0]);
+        experiment.plan.world = World::staged([REPLICAS, 1], rank, vec![1; processes], vec![0]);
         let (config, classes) = (reference.model(stem), reference.count("num_classes"));
         run_with::<B>(experiment, &config, classes, &weights, StartingPoint::default(), others).unwrap()
     };
     if processes == 1 {
         return process(0, None);
     }
-    let others = connected(&World::across(REPLICAS, 0, vec![1; processes], vec![0]), ordered);
+    let others = connected(&World::staged([REPLICAS, 1], 0, vec![1; processes], vec![0]), ordered);
     std::thread::scope(|scope| {
         let process = &process;
         let ranks = others.into_iter().enumerate();

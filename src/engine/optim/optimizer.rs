@@ -14,7 +14,7 @@ use crate::state::{HostTensor, StateDict};
 /// The key of the number of steps in a checkpoint.
 const STEP: &str = "step";
 
-/// The tensor that an entry of [`Optimizer::state`] belongs to.
+/// The tensor that an entry of [`Optimizer::state_of`] belongs to.
 pub fn tensor_of(entry: &str) -> &str {
     entry.rsplit_once('.').map_or(entry, |(tensor, _)| tensor)
 }
@@ -83,12 +83,7 @@ impl<B: UpdateOps> Optimizer<B> {
         self.slots.iter().flatten()
     }
 
-    /// Everything [`Optimizer::load`] needs: `<tensor>.<slot>` and the number of steps.
-    pub fn state(&self) -> StateDict {
-        self.state_of(&|_| true)
-    }
-
-    /// That of the tensors with some names.
+    /// What [`Optimizer::load`] needs of the tensors with some names: `<tensor>.<slot>` and the number of steps.
     pub fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
         let mut state = StateDict::new();
         state.insert(STEP.into(), HostTensor::I64 { shape: Vec::new(), data: vec![self.steps as i64] });
@@ -105,7 +100,7 @@ impl<B: UpdateOps> Optimizer<B> {
         state
     }
 
-    /// Restores the state of [`Optimizer::state`].
+    /// Restores the state of [`Optimizer::state_of`] all tensors.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if it belongs to another model or update rule.

@@ -22,8 +22,6 @@ pub trait Engine: Send + Sync {
     /// This process, from 0.
     fn rank(&self) -> usize;
 
-    fn size(&self) -> usize;
-
     /// Element-wise sum in place, in the engine's own order; the same bits on all processes.
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom>;
 

@@ -27,17 +27,11 @@ impl World {
     /// `size` replicas on the devices with these indices, in aligned blocks. The configuration has checked that there
     /// is at least one device, none twice, and no more than replicas.
     pub fn new(size: usize, devices: Vec<usize>) -> Self {
-        Self::across(size, 0, vec![devices.len()], devices)
+        Self::staged([size, 1], 0, vec![devices.len()], devices)
     }
 
-    /// `size` replicas over processes with `processes[i]` devices each; `devices` are those of this process, `rank`.
-    /// There are no more devices than replicas.
-    pub fn across(size: usize, rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
-        Self::staged([size, 1], rank, processes, devices)
-    }
-
-    /// As [`World::across`], with the model of each of `size` replicas cut into `stages`. There are no more devices
-    /// than workers.
+    /// `size` replicas, the model of each cut into `stages`, over processes with `processes[i]` devices each; `devices`
+    /// are those of this process, `rank`. There are no more devices than workers.
     pub fn staged([size, stages]: [usize; 2], rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
         let (all, workers): (usize, usize) = (processes.iter().sum(), size * stages);
         let first_on = |slot: usize| (slot * workers).div_ceil(all);
