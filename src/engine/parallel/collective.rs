@@ -26,7 +26,8 @@ pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration)
 /// One replica's handle on its group: the replicas of its process, and the other processes if there are any.
 pub struct Collective {
     rank: usize,
-    threads: Arc<Threads>,
+    /// The replicas of this process.
+    pub(super) threads: Arc<Threads>,
     processes: Option<Arc<Processes>>,
 }
 
@@ -37,7 +38,7 @@ impl Collective {
     }
 
     pub fn size(&self) -> usize {
-        self.peers().map_or(self.here(), Peers::replicas)
+        self.peers().map_or(self.threads.ranks.len(), Peers::replicas)
     }
 
     /// Combines the parts of all replicas of this process, in rank order; all get the same result.
@@ -55,7 +56,7 @@ impl Collective {
     ) -> Result<Payload, Broken> {
         let peers = self.device().or(self.peers());
         let members = peers.map_or(self.threads.ranks.clone(), Peers::hosted);
-        let all = |parts| combine(parts, peers, self.limit(key));
+        let all = |parts| combine(parts, peers, self.threads.limit(key));
         self.threads.meet(members, self.rank, key, part, all)
     }
 
@@ -91,7 +92,7 @@ impl Collective {
                 return Err(Broken::Replica(unequal));
             }
             let Some(peers) = self.peers() else { return Ok(Arc::new(combine(own)) as Payload) };
-            let all = peers.gather_replicas(key, &own.concat(), length, self.limit(key))?;
+            let all = peers.gather_replicas(key, &own.concat(), length, self.threads.limit(key))?;
             let of = |replica| all[replica * length..][..length].to_vec();
             Ok(Arc::new(combine((0..peers.replicas()).map(of).collect())))
         };
@@ -104,38 +105,19 @@ impl Collective {
         self.threads.ranks.contains(&other)
     }
 
-    /// Hands `part` to the replica of this process that `key` names.
-    pub(super) fn post(&self, key: Key, part: Payload) -> Result<(), Broken> {
-        self.threads.post(key, part)
-    }
-
-    pub(super) fn fetch(&self, key: Key) -> Result<Payload, Broken> {
-        self.threads.fetch(key)
-    }
-
-    /// How long a replica may wait for the others.
-    pub(super) fn limit(&self, key: Key) -> Duration {
-        self.threads.limit(key)
-    }
-
     /// Sends bytes to replica `to`, which is in another process.
     pub(super) fn send(&self, key: Key, to: usize, bytes: &[u8]) -> Result<(), Broken> {
-        self.others().send(key, to, bytes, self.limit(key))
+        self.others().send(key, to, bytes, self.threads.limit(key))
     }
 
     /// The bytes that replica `from`, which is in another process, sends to this one.
     pub(super) fn receive(&self, key: Key, from: usize) -> Result<Vec<u8>, Broken> {
-        self.others().receive(key, from, self.limit(key))
+        self.others().receive(key, from, self.threads.limit(key))
     }
 
-    /// Asks replica `from`, which is in another process, for what it has to send under this key.
-    pub(super) fn ask(&self, key: Key, from: usize) -> Result<(), Broken> {
-        self.send(key, from, &[0])
-    }
-
-    /// Waits until replica `to` asks, which takes what others sent to it first.
+    /// Waits until replica `to` asks for what this one sends, by a message; it takes what others sent to it first.
     pub(super) fn asked(&self, key: Key, to: usize) -> Result<(), Broken> {
-        self.others().receive(key, to, PATIENCE * self.limit(key)).map(drop)
+        self.others().receive(key, to, PATIENCE * self.threads.limit(key)).map(drop)
     }
 
     /// The way of tensors from replica `from` to `to`, of which one is in another process, if they need not go through
@@ -160,11 +142,6 @@ impl Collective {
         self.threads.abort(reason);
         // This process will not take part in the collectives that other processes wait for.
         self.processes.iter().for_each(|processes| processes.close());
-    }
-
-    /// How many replicas this process has.
-    pub(super) fn here(&self) -> usize {
-        self.threads.ranks.len()
     }
 
     /// Whether there are other processes, so that gradients should be sent early.

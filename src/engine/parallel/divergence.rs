@@ -53,7 +53,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let everyone = self.stage.everyone.clone();
         let (saves, sum) = (everyone.rank() == 0, self.checksum());
         for round in 0.. {
-            let limit = everyone.limit(self.key(Operation::Comparison)) / 4;
+            let limit = everyone.threads.limit(self.key(Operation::Comparison)) / 4;
             let is_free = !saves || self.slot.is_free_within(limit);
             if !is_free && round == 0 {
                 (self.report)(Event::Waiting { step: self.position.global_step });

@@ -28,13 +28,13 @@ impl<B: HostBackend> Stage<B> {
         let blocks = &self.world.blocks;
         let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
         if here.start != rank {
-            self.everyone.post(key(rank), Arc::new(own.map(|own| (own.read)(None))))?;
+            self.everyone.threads.post(key(rank), Arc::new(own.map(|own| (own.read)(None))))?;
             return Ok(None);
         }
         // The room that activations had is in pieces too small for kernels, and the next step is given it anew.
         release_freed();
         let others = here.skip(1).map(|worker| -> Result<Option<TrainingState>> {
-            let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
+            let part = self.everyone.threads.fetch(key(worker))?.downcast::<Option<TrainingState>>();
             Ok(Arc::unwrap_or_clone(part.expect("a worker hands over its state")))
         });
         if rank != root {

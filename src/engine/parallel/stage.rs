@@ -173,9 +173,9 @@ impl<B: HostBackend> Stage<B> {
         // The tensor itself, if the other worker can use it.
         let same = self.world.device_of(worker) == self.world.device_of(self.everyone.rank());
         if B::CAN_SHARE || same {
-            self.everyone.post(key, Arc::new(B::share(values)))
+            self.everyone.threads.post(key, Arc::new(B::share(values)))
         } else {
-            self.everyone.post(key, Arc::new(to_bytes::<B>(values)))
+            self.everyone.threads.post(key, Arc::new(to_bytes::<B>(values)))
         }
     }
 
@@ -184,7 +184,7 @@ impl<B: HostBackend> Stage<B> {
         if !self.everyone.is_here(worker) {
             return receive::<B>(&self.everyone, key, worker, &self.device);
         }
-        let part = match self.everyone.fetch(key)?.downcast::<Shared<B>>() {
+        let part = match self.everyone.threads.fetch(key)?.downcast::<Shared<B>>() {
             Ok(shared) => return Ok(B::adopt(Arc::unwrap_or_clone(shared), &self.device)),
             Err(part) => part,
         };

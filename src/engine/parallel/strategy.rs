@@ -201,7 +201,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         worker: Worker,
         sender: Sender<Message<B, T>>,
     ) -> Result<()> {
-        let (number, here) = (worker.everyone.rank(), worker.everyone.here());
+        let (number, here) = (worker.everyone.rank(), worker.everyone.threads.ranks.len());
         let (recipe, generation) = (self.recipe.clone(), start.generation.clone());
         let (model, start) = (start.model.clone(), start.start.clone());
         let threads = plan.threads;

@@ -82,6 +82,7 @@ impl Threads {
         self.table.lock()
     }
 
+    /// How long a replica may wait for the others.
     pub(super) fn limit(&self, key: Key) -> Duration {
         if key.operation == Operation::Leaving {
             return self.timeout.min(LEAVING);

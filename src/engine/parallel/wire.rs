@@ -42,7 +42,7 @@ pub(super) fn outbox<B: HostBackend>(
     let deliver = move |(key, values, ready): Job<B>| {
         group.asked(key, worker)?;
         let peers = group.wire(ends).expect("the wire stays");
-        values.send(&Exchange { peers, key, limit: group.limit(key), ready })
+        values.send(&Exchange { peers, key, limit: group.threads.limit(key), ready })
     };
     let group = everyone.clone();
     let send = move || inbox.into_iter().try_for_each(deliver).unwrap_or_else(|broken| group.abort(broken));
@@ -80,9 +80,10 @@ pub(super) fn receive<B: HostBackend>(
 ) -> std::result::Result<FloatTensor<B>, Broken> {
     let bytes = everyone.receive(key, worker)?;
     let Some(peers) = everyone.wire([worker, everyone.rank()]) else { return Ok(of_bytes::<B>(&bytes, device)) };
-    everyone.ask(key, worker)?;
+    // Asks for the values.
+    everyone.send(key, worker, &[0])?;
     let (shape, innermost) = form(&bytes);
-    let by = Exchange { peers, key, limit: everyone.limit(key), ready: None };
+    let by = Exchange { peers, key, limit: everyone.threads.limit(key), ready: None };
     let Flat(values) = Flat::<B>::receive(&by, shape.iter().product(), device)?;
     Ok(shaped::<B>(B::adopt(primitive(values), device), shape, innermost))
 }
