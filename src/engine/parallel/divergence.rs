@@ -104,7 +104,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             sum.add_tensors(flat(&self.model(), TensorSet::Trained));
             // Of an update in parts each remembers its own.
             if self.reduction.own.is_none() {
-                self.rule.add_to(&mut sum);
+                self.rule.lock().add_to(&mut sum);
             }
         }
         sum.value()

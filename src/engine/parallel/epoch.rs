@@ -140,7 +140,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         TrainingState {
             position: self.position.clone(),
             weights: if keeps_weights { read(self.model()) } else { StateDict::new() },
-            optimizer: self.rule.state_of(&is_wanted),
+            optimizer: self.rule.lock().state_of(&is_wanted),
             average: self.average.as_ref().map(averaged),
             is_best: false,
             score: None,

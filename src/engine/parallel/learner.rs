@@ -6,7 +6,6 @@
 //! resumed run repeats its steps instead of saving its state.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -28,7 +27,7 @@ use super::task::Task;
 use super::task_model::{Handle, TaskModel, TrainingModel};
 use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim::{self, Arenas, Schedule};
-use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
+use crate::state::{HostTensor, StateDict};
 
 pub type Components<B, T> =
     LearningComponentsMarker<Autodiff<B>, LearningRate, TrainingModel<B, T>, UpdateRule<B, TrainingModel<B, T>>>;
@@ -76,9 +75,12 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
 }
 
 /// An update rule of any type.
-trait Rule<B: HostBackend, M>: Send {
+pub(super) trait Rule<B: HostBackend, M>: Send {
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M;
+
+    /// The state of the tensors with some names, for a checkpoint.
     fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict;
+
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
     fn copy(&self) -> Box<dyn Rule<B, M>>;
 
@@ -198,32 +200,7 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
         Self::new(self.lock().copy())
     }
 
-    /// The state of the tensors with some names, for a checkpoint.
-    pub(super) fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
-        self.lock().state_of(is_wanted)
-    }
-
-    /// Adds to `sum` what it remembers, if that has an order.
-    pub(super) fn add_to(&self, sum: &mut Checksum) {
-        self.lock().add_to(sum);
-    }
-
-    /// The vectors that it wants gradients in, if it does.
-    pub(super) fn arenas(&self) -> Option<Arenas> {
-        self.lock().arenas()
-    }
-
-    /// Takes the gradients of the next step as such vectors.
-    pub(super) fn prepare(&self, gradients: Vec<Tensor<B, 1>>) {
-        self.lock().prepare(gradients);
-    }
-
-    /// Restores a `state`.
-    pub(super) fn load(&self, state: &StateDict, device: &B::Device) -> Result<()> {
-        self.lock().load(state, device)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Box<dyn Rule<B, M>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Rule<B, M>>> {
         self.0.lock()
     }
 }
@@ -234,9 +211,9 @@ impl<B: HostBackend, M> Clone for UpdateRule<B, M> {
     }
 }
 
-/// Its record is the file of a checkpoint.
+/// Burn saves no record of it: checkpoints take its state from the rule itself.
 impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Optimizer<M, Autodiff<B>> for UpdateRule<B, M> {
-    type Record = Vec<u8>;
+    type Record = ();
 
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
         self.lock().step(rate, model, gradients)
@@ -246,14 +223,9 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Optimizer<M, Autodiff<B>> f
         unreachable!("a replica has one device")
     }
 
-    fn to_record(&self) -> Vec<u8> {
-        to_safetensors(&self.state_of(&|_| true), &[])
-    }
+    fn to_record(&self) {}
 
-    fn load_record(self, record: Vec<u8>) -> Self {
-        let loaded = from_safetensors(&record, Path::new("a record"))
-            .and_then(|(state, _)| self.load(&state, &Default::default()));
-        loaded.expect("Burn gives an optimizer records of its own");
+    fn load_record(self, _: ()) -> Self {
         self
     }
 }

@@ -77,13 +77,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (learner, rule) = recipe.learner(&plan, model, &start.position, own.clone());
         let model = learner.model().into_model();
         match &start.optimizer {
-            Some(state) if stage.is_whole() && own.is_none() => rule.load(state, &device)?,
+            Some(state) if stage.is_whole() && own.is_none() => rule.lock().load(state, &device)?,
             Some(state) => {
                 let others = own.iter().flat_map(|own| trained[..own.start].iter().chain(&trained[own.end..]));
                 let others: HashSet<&str> = others.map(|tensor| &*tensor.name).collect();
                 let own = state.iter().filter(|(name, _)| is_own(name) && !others.contains(optim::tensor_of(name)));
                 let state = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-                rule.load(&state, &device)?;
+                rule.lock().load(&state, &device)?;
             }
             None => {}
         }
@@ -106,7 +106,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let kernels = kernels(&model);
         let gradients = Arc::new(Accumulation::new(&kernels));
         let reduction = Reduction::new(collective.clone(), kernels, &plan, own, device.clone())?;
-        let arenas = rule.arenas().filter(|_| reduction.takes_packed());
+        let arenas = rule.lock().arenas().filter(|_| reduction.takes_packed());
         let has_all = stage.is_whole() && reduction.own.is_none();
         let is_late = !B::is_processor() && !plan.precision.needs_loss_scale() && !generation.is_elastic() && has_all;
         Ok(Self {

@@ -191,7 +191,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     fn update(&mut self, mut gradients: Vec<Tensor<B, 1>>) -> Result<()> {
         let phase = info_span!("optimizer").entered();
         if let Some(arenas) = &self.arenas {
-            self.rule.prepare(gradients.clone());
+            self.rule.lock().prepare(gradients.clone());
             gradients = arenas.unpack(gradients);
         }
         let first = self.reduction.own.as_ref().map_or(0, |own| own.start);
