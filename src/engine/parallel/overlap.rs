@@ -8,7 +8,6 @@
 //! Training".
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -17,7 +16,7 @@ use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
 use kiln_ops::tensor;
 use kiln_system::{Error, Result};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::collective::Collective;
 use super::config::ReducePrecision;
@@ -43,7 +42,7 @@ type Sums<B> = Arc<Mutex<Receiver<std::result::Result<Tensor<B, 1>, Broken>>>>;
 
 /// The buckets of a replica, and the thread that reduces them.
 pub(super) struct Overlap<B: HostBackend> {
-    buckets: Vec<Vec<Kernel>>,
+    buckets: Arc<[Vec<Kernel>]>,
     jobs: Sender<Job<B>>,
     sums: Sums<B>,
 }
@@ -66,22 +65,22 @@ impl<B: HostBackend> Overlap<B> {
         };
         let builder = std::thread::Builder::new().name(format!("all-reduce-{rank}"));
         builder.spawn(reduce).map_err(|reason| Error::Training(format!("no thread for the all-reduce: {reason}")))?;
-        let backwards = kernels.into_iter().rev();
-        Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums: Arc::new(Mutex::new(sums)) })
+        let buckets = in_buckets(kernels.into_iter().rev(), |kernel| kernel.length).into();
+        Ok(Self { buckets, jobs, sums: Arc::new(Mutex::new(sums)) })
     }
 
     /// What takes the gradients of the last backward pass of a step, whose collectives `key` names.
     pub(super) fn listen(&self, key: Key, collective: &Arc<Collective>) -> Arc<Early<B>> {
-        let bucket = |kernels: &Vec<Kernel>| Filling { kernels: kernels.clone(), gradients: BTreeMap::new() };
-        let fillings = self.buckets.iter().map(bucket).collect();
-        let state = Mutex::new(State { fillings, sent: 0, done: Vec::new() });
-        Arc::new(Early { key, jobs: self.jobs.clone(), sums: self.sums.clone(), collective: collective.clone(), state })
+        let (buckets, jobs, sums) = (self.buckets.clone(), self.jobs.clone(), self.sums.clone());
+        let gradients = buckets.iter().map(|_| BTreeMap::new()).collect();
+        let state = Mutex::new(State { gradients, sent: 0, done: Vec::new() });
+        Arc::new(Early { key, buckets, jobs, sums, collective: collective.clone(), state })
     }
 
     /// Waits for the sums of the buckets that were sent.
     pub(super) fn sums(&self, early: &Early<B>) -> Result<Vec<Reduced<'_, B>>> {
         early.settle();
-        let mut state = early.lock();
+        let mut state = early.state.lock();
         if state.done.len() < state.sent {
             return Err(Error::Training("the thread of the all-reduce ended before the run".into()));
         }
@@ -107,6 +106,7 @@ pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T
 /// The gradients of one backward pass, as they become final.
 pub(super) struct Early<B: HostBackend> {
     key: Key,
+    buckets: Arc<[Vec<Kernel>]>,
     jobs: Sender<Job<B>>,
     sums: Sums<B>,
     collective: Arc<Collective>,
@@ -114,67 +114,36 @@ pub(super) struct Early<B: HostBackend> {
 }
 
 struct State<B: HostBackend> {
-    fillings: Vec<Filling<B>>,
+    /// Of each bucket those that there are, by the kernel's place in it.
+    gradients: Vec<BTreeMap<usize, Tensor<B, 1>>>,
     /// How many buckets were sent; always the first ones.
     sent: usize,
     /// The sums of those that are reduced.
     done: Vec<std::result::Result<Tensor<B, 1>, Broken>>,
 }
 
-struct Filling<B: HostBackend> {
-    kernels: Vec<Kernel>,
-    /// By the kernel's place in the bucket.
-    gradients: BTreeMap<usize, Tensor<B, 1>>,
-}
-
-impl<B: HostBackend> Filling<B> {
-    fn keep(&mut self, place: usize, gradient: FloatTensor<B>) {
-        let gradient = tensor::<B, 1>(B::float_reshape(gradient, [self.kernels[place].length].into()));
-        self.gradients.insert(place, gradient);
-    }
-
-    fn take(&mut self, collective: &Collective) -> std::result::Result<Share<B>, Broken> {
-        Share::new(collective, std::mem::take(&mut self.gradients).into_values().collect())
-    }
-
-    fn is_full(&self) -> bool {
-        self.gradients.len() == self.kernels.len()
-    }
-}
-
-impl<B: HostBackend> fmt::Debug for Early<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Early({})", self.key)
-    }
-}
-
 impl<B: HostBackend> Early<B> {
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock()
-    }
-
     /// Waits until the buckets that were sent are reduced, or their thread has ended.
     pub(super) fn settle(&self) {
-        let State { sent, done, .. } = &mut *self.lock();
+        let State { sent, done, .. } = &mut *self.state.lock();
         let sums = self.sums.lock();
         done.extend(sums.iter().take(*sent - done.len()));
     }
 
     /// Takes the gradient of a parameter, with those of all micro-batches before.
     pub(super) fn ready(&self, parameter: ParamId, gradient: FloatTensor<B>) {
-        let mut state = self.lock();
-        let State { fillings, sent, .. } = &mut *state;
-        let found = fillings.iter_mut().find_map(|filling| {
-            let place = filling.kernels.iter().position(|kernel| kernel.id == parameter)?;
-            Some((filling, place))
-        });
-        let Some((filling, place)) = found else { return };
-        filling.keep(place, gradient);
-        while let Some(filling) = fillings.get_mut(*sent).filter(|filling| filling.is_full()) {
+        let place = |kernels: &Vec<Kernel>| kernels.iter().position(|kernel| kernel.id == parameter);
+        let found = self.buckets.iter().enumerate().find_map(|(bucket, kernels)| Some((bucket, place(kernels)?)));
+        let Some((bucket, place)) = found else { return };
+        let State { gradients, sent, .. } = &mut *self.state.lock();
+        let flat = tensor(B::float_reshape(gradient, [self.buckets[bucket][place].length].into()));
+        gradients[bucket].insert(place, flat);
+        while gradients.get(*sent).is_some_and(|of| of.len() == self.buckets[*sent].len()) {
+            let full = std::mem::take(&mut gradients[*sent]).into_values().collect();
             *sent += 1;
             let key = Key { operation: Operation::Gradients { bucket: *sent }, ..self.key };
             // If the thread has ended, `sums` returns the error.
-            drop(self.jobs.send((key, filling.take(&self.collective))));
+            drop(self.jobs.send((key, Share::new(&self.collective, full))));
         }
     }
 }
