@@ -66,32 +66,9 @@ impl fmt::Display for Version {
     }
 }
 
-/// Declares the table of functions with the names of nccl.h, and how it is filled.
-macro_rules! functions {
-    ($($field:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// NCCL, as found on this machine.
-        pub struct Library {
-            version: Version,
-            takes_host_memory: bool,
-            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Library {
-            fn filled(library: &libloading::Library, version: Version) -> Result<Self, libloading::Error> {
-                // SAFETY: the symbol is not called.
-                let takes_host_memory = unsafe { library.get::<*const c_void>(TAKES_HOST_MEMORY) }.is_ok();
-                Ok(Self {
-                    version,
-                    takes_host_memory,
-                    // SAFETY: the types are those of nccl.h; the library stays loaded.
-                    $($field: *unsafe { library.get($name) }?,)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// Those with the names and types of nccl.h.
+    Functions:
     get_unique_id = b"ncclGetUniqueId": fn(*mut UniqueId) -> Code;
     comm_init_rank_config = b"ncclCommInitRankConfig": fn(*mut Communicator, c_int, UniqueId, c_int, *mut Config) -> Code;
     comm_get_async_error = b"ncclCommGetAsyncError": fn(Communicator, *mut Code) -> Code;
@@ -103,6 +80,13 @@ functions! {
     all_reduce = b"ncclAllReduce": fn(*const c_void, *mut c_void, usize, c_int, c_int, Communicator, StreamHandle) -> Code;
     send = b"ncclSend": fn(*const c_void, usize, c_int, c_int, Communicator, StreamHandle) -> Code;
     recv = b"ncclRecv": fn(*mut c_void, usize, c_int, c_int, Communicator, StreamHandle) -> Code;
+}
+
+/// NCCL, as found on this machine.
+pub struct Library {
+    version: Version,
+    takes_host_memory: bool,
+    functions: Functions,
 }
 
 impl Library {
@@ -139,7 +123,11 @@ impl Library {
         if version < OLDEST {
             return Err(format!("NCCL {version} is too old, {OLDEST} is the oldest that will do; update NCCL"));
         }
-        Self::filled(library, version).map(Arc::new).map_err(foreign)
+        // SAFETY: the symbol is not called.
+        let takes_host_memory = unsafe { library.get::<*const c_void>(TAKES_HOST_MEMORY) }.is_ok();
+        // SAFETY: the types are those of nccl.h; the library stays loaded.
+        let functions = unsafe { Functions::of(library) }.map_err(foreign)?;
+        Ok(Arc::new(Self { version, takes_host_memory, functions }))
     }
 
     pub fn version(&self) -> Version {
@@ -153,7 +141,7 @@ impl Library {
     pub(super) fn unique_id(&self) -> Result<UniqueId, String> {
         let mut id = UniqueId([0; 128]);
         // SAFETY: it writes one identifier.
-        let code = unsafe { (self.get_unique_id)(&mut id) };
+        let code = unsafe { (self.functions.get_unique_id)(&mut id) };
         if code == SUCCESS { Ok(id) } else { Err(self.words(code, null_mut())) }
     }
 
@@ -162,7 +150,7 @@ impl Library {
         let (mut communicator, mut config) = (null_mut(), NOT_BLOCKING);
         let (rank, size) = (rank as c_int, size as c_int);
         // SAFETY: it writes one pointer, and copies the configuration.
-        let code = unsafe { (self.comm_init_rank_config)(&mut communicator, size, id, rank, &mut config) };
+        let code = unsafe { (self.functions.comm_init_rank_config)(&mut communicator, size, id, rank, &mut config) };
         (code, communicator)
     }
 
@@ -173,7 +161,7 @@ impl Library {
     pub(super) unsafe fn state(&self, communicator: Communicator) -> Code {
         let mut state = SUCCESS;
         // SAFETY: the caller's; it writes one integer.
-        let code = unsafe { (self.comm_get_async_error)(communicator, &mut state) };
+        let code = unsafe { (self.functions.comm_get_async_error)(communicator, &mut state) };
         if code == SUCCESS { state } else { code }
     }
 
@@ -181,7 +169,7 @@ impl Library {
     pub(super) unsafe fn abort(&self, communicator: Communicator) {
         // Nothing can be done about an error.
         // SAFETY: the caller's.
-        let _ = unsafe { (self.comm_abort)(communicator) };
+        let _ = unsafe { (self.functions.comm_abort)(communicator) };
     }
 
     /// `count` elements at `own`, added over all ranks, go to `sum`.
@@ -197,7 +185,7 @@ impl Library {
         stream: StreamHandle,
     ) -> Code {
         // SAFETY: the caller's.
-        unsafe { (self.all_reduce)(own, sum, count, kind, SUM, communicator, stream) }
+        unsafe { (self.functions.all_reduce)(own, sum, count, kind, SUM, communicator, stream) }
     }
 
     /// Runs the calls as one: none waits for another. Any of them may return before it has begun.
@@ -212,16 +200,21 @@ impl Library {
         let one = |call| unsafe {
             match call {
                 Call::Send { from, count, kind, to } => {
-                    (self.send)(from, count, kind, to as c_int, communicator, stream)
+                    (self.functions.send)(from, count, kind, to as c_int, communicator, stream)
                 }
                 Call::Receive { to, count, kind, from } => {
-                    (self.recv)(to, count, kind, from as c_int, communicator, stream)
+                    (self.functions.recv)(to, count, kind, from as c_int, communicator, stream)
                 }
             }
         };
         // SAFETY: as above; a group ends whatever happens in it.
-        let [begun, called, ended] =
-            unsafe { [(self.group_start)(), calls.map(one).find(is_error).unwrap_or(SUCCESS), (self.group_end)()] };
+        let [begun, called, ended] = unsafe {
+            [
+                (self.functions.group_start)(),
+                calls.map(one).find(is_error).unwrap_or(SUCCESS),
+                (self.functions.group_end)(),
+            ]
+        };
         [begun, called].into_iter().find(is_error).unwrap_or(ended)
     }
 
@@ -233,7 +226,8 @@ impl Library {
             words.unwrap_or_default().replace('\n', " ").trim().to_string()
         };
         // SAFETY: both take any value; the second reads the communicator that is there.
-        let (what, last) = unsafe { ((self.get_error_string)(code), (self.get_last_error)(communicator)) };
+        let (what, last) =
+            unsafe { ((self.functions.get_error_string)(code), (self.functions.get_last_error)(communicator)) };
         match text(last) {
             last if last.is_empty() => format!("NCCL: {}", text(what)),
             last => format!("NCCL: {} ({last})", text(what)),

@@ -17,21 +17,22 @@ const NON_BLOCKING: c_uint = 1;
 /// An event without a time: recording it is cheaper.
 const WITHOUT_TIME: c_uint = 2;
 
-/// The functions of `libcuda.so.1` that a stream needs.
-struct Driver {
-    init: unsafe extern "C" fn(c_uint) -> Code,
-    device_get: unsafe extern "C" fn(*mut c_int, c_int) -> Code,
-    context_retain: unsafe extern "C" fn(*mut Pointer, c_int) -> Code,
-    context_release: unsafe extern "C" fn(c_int) -> Code,
-    context_get: unsafe extern "C" fn(*mut Pointer) -> Code,
-    context_set: unsafe extern "C" fn(Pointer) -> Code,
-    stream_create: unsafe extern "C" fn(*mut Pointer, c_uint) -> Code,
-    stream_destroy: unsafe extern "C" fn(Pointer) -> Code,
-    stream_query: unsafe extern "C" fn(Pointer) -> Code,
-    stream_wait_event: unsafe extern "C" fn(Pointer, Pointer, c_uint) -> Code,
-    event_create: unsafe extern "C" fn(*mut Pointer, c_uint) -> Code,
-    event_record: unsafe extern "C" fn(Pointer, Pointer) -> Code,
-    event_destroy: unsafe extern "C" fn(Pointer) -> Code,
+functions! {
+    /// Those of cuda.h that a stream needs.
+    Driver:
+    init = b"cuInit": fn(c_uint) -> Code;
+    device_get = b"cuDeviceGet": fn(*mut c_int, c_int) -> Code;
+    context_retain = b"cuDevicePrimaryCtxRetain": fn(*mut Pointer, c_int) -> Code;
+    context_release = b"cuDevicePrimaryCtxRelease_v2": fn(c_int) -> Code;
+    context_get = b"cuCtxGetCurrent": fn(*mut Pointer) -> Code;
+    context_set = b"cuCtxSetCurrent": fn(Pointer) -> Code;
+    stream_create = b"cuStreamCreate": fn(*mut Pointer, c_uint) -> Code;
+    stream_destroy = b"cuStreamDestroy_v2": fn(Pointer) -> Code;
+    stream_query = b"cuStreamQuery": fn(Pointer) -> Code;
+    stream_wait_event = b"cuStreamWaitEvent": fn(Pointer, Pointer, c_uint) -> Code;
+    event_create = b"cuEventCreate": fn(*mut Pointer, c_uint) -> Code;
+    event_record = b"cuEventRecord": fn(Pointer, Pointer) -> Code;
+    event_destroy = b"cuEventDestroy_v2": fn(Pointer) -> Code;
 }
 
 impl Driver {
@@ -39,23 +40,7 @@ impl Driver {
         // SAFETY: the driver's library, whose constructors may run at any time; it stays loaded.
         let library = Box::leak(Box::new(unsafe { libloading::Library::new("libcuda.so.1") }?));
         // SAFETY: the types are those of cuda.h.
-        unsafe {
-            Ok(Self {
-                init: *library.get(b"cuInit")?,
-                device_get: *library.get(b"cuDeviceGet")?,
-                context_retain: *library.get(b"cuDevicePrimaryCtxRetain")?,
-                context_release: *library.get(b"cuDevicePrimaryCtxRelease_v2")?,
-                context_get: *library.get(b"cuCtxGetCurrent")?,
-                context_set: *library.get(b"cuCtxSetCurrent")?,
-                stream_create: *library.get(b"cuStreamCreate")?,
-                stream_destroy: *library.get(b"cuStreamDestroy_v2")?,
-                stream_query: *library.get(b"cuStreamQuery")?,
-                stream_wait_event: *library.get(b"cuStreamWaitEvent")?,
-                event_create: *library.get(b"cuEventCreate")?,
-                event_record: *library.get(b"cuEventRecord")?,
-                event_destroy: *library.get(b"cuEventDestroy_v2")?,
-            })
-        }
+        unsafe { Self::of(library) }
     }
 }
 
