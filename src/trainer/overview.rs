@@ -187,21 +187,21 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
 }
 
 fn schedule(prepared: &Prepared) -> String {
-    let (plan, schedule) = (&prepared.plan, &prepared.plan.schedule);
+    let (plan, schedule, config) = (&prepared.plan, &prepared.plan.schedule, &prepared.plan.schedule.config);
     // Rounded, as 3 x 0.025 in f64 is 0.07500000000000001.
-    let [base, peak, last] = [schedule.base, schedule.peak, schedule.last].map(|rate| rate as f32);
-    let shape = match schedule.kind {
+    let [base, peak, last] = [schedule.base, schedule.peak, config.final_lr].map(|rate| rate as f32);
+    let shape = match config.kind {
         ScheduleKind::Constant => "constant".into(),
         ScheduleKind::Cosine => format!("cosine to {last}"),
         ScheduleKind::Exponential => format!("exponentially to {last}"),
         ScheduleKind::Linear => format!("linear to {last}"),
-        ScheduleKind::Poly => format!("to {last} by the power {}", schedule.gamma),
+        ScheduleKind::Poly => format!("to {last} by the power {}", config.gamma),
         ScheduleKind::Restarts => {
-            let (period, factor) = schedule.period;
+            let (period, factor) = (schedule.steps_of(config.restart_epochs), config.restart_factor);
             format!("cosines to {last}, the first in {period} steps, each {factor} times longer")
         }
         ScheduleKind::OneCycle => {
-            let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * schedule.rise).round() as usize];
+            let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * config.onecycle_rise).round() as usize];
             let steps = plan.last_step;
             return format!(
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of the steps, then down"
@@ -209,31 +209,34 @@ fn schedule(prepared: &Prepared) -> String {
         }
         ScheduleKind::Plateau => {
             let least = if last > 0.0 { format!(", at least {last}") } else { String::new() };
-            let pause = match schedule.cooldown {
+            let pause = match config.cooldown_epochs {
                 0 => String::new(),
                 cooldown => format!(", not counting {cooldown} after each drop"),
             };
-            let (gamma, most) = (schedule.gamma, schedule.patience);
+            let (gamma, most) = (config.gamma, config.patience_epochs);
             format!(
                 "x {gamma} when validations are no better than the best one for more than {most} in a row{pause}{least}"
             )
         }
-        ScheduleKind::Step if schedule.milestones.is_empty() => {
-            format!("x {} every {} steps", schedule.gamma, schedule.decay_steps)
+        ScheduleKind::Step if config.milestones.is_empty() => {
+            format!("x {} every {} steps", config.gamma, schedule.steps_of(config.step_epochs))
         }
-        ScheduleKind::Step => format!("x {} at steps {}", schedule.gamma, enumerate(&schedule.milestones, "and")),
+        ScheduleKind::Step => {
+            let milestones: Vec<_> = schedule.milestones().collect();
+            format!("x {} at steps {}", config.gamma, enumerate(&milestones, "and"))
+        }
     };
-    let from = match (schedule.warmup_steps, schedule.counts_warmup, schedule.kind) {
+    let from = match (schedule.warmup_steps, schedule.counts_warmup(), config.kind) {
         (0, ..) | (_, _, ScheduleKind::Constant | ScheduleKind::Plateau) => "",
         (_, true, _) => ", counted from the start",
         (_, false, ScheduleKind::Step) => ", counted from the end of the warm-up",
         _ => "",
     };
-    let when = if schedule.interval > 1 { ", changed between epochs" } else { "" };
+    let when = if schedule.interval() > 1 { ", changed between epochs" } else { "" };
     let start = match schedule.warmup_steps {
         0 => peak.to_string(),
         steps if base == peak => format!("{peak} for {steps} steps"),
-        steps if schedule.warmup_shape == WarmupShape::Constant => {
+        steps if config.warmup_shape == WarmupShape::Constant => {
             format!("{base} for {steps} warm-up steps, {peak} after them")
         }
         steps => format!("from {base} to {peak} in {steps} warm-up steps"),

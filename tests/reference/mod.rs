@@ -15,7 +15,7 @@ use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relati
 use fixture::{Reference, floats, integers, name_of, numbers};
 use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::{ForwardContext, cross_entropy, load_state, ranks_of_targets, state_dict};
-use kiln_engine::optim::{OptimConfig, Schedule, ScheduleKind};
+use kiln_engine::optim::{OptimConfig, Schedule, ScheduleConfig, ScheduleKind};
 use kiln_engine::parallel::{HostBackend, ReducePrecision};
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_ops::{Full, PrecisionKind};
@@ -172,9 +172,8 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
     };
     let peak = learning_rate.unwrap_or_else(|| reference.number("peak_lr"));
     let schedule = Schedule {
-        kind: ScheduleKind::Cosine,
+        config: ScheduleConfig { kind: ScheduleKind::Cosine, final_lr: 0.0, ..ScheduleConfig::default() },
         base: 0.1 * peak,
-        last: 0.0,
         warmup_steps: reference.count("warmup"),
         ..Schedule::constant(peak, reference.count("steps"))
     };

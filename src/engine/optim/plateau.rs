@@ -30,7 +30,7 @@ impl Plateau {
     /// Counts the validation after `step` steps, of which a greater `score` is better. timm, too, begins after the
     /// warm-up.
     pub fn validated(&mut self, schedule: &Schedule, score: f64, step: usize) {
-        if schedule.kind != ScheduleKind::Plateau || step <= schedule.warmup_steps {
+        if schedule.config.kind != ScheduleKind::Plateau || step <= schedule.warmup_steps {
             return;
         }
         // Losses are scores below zero.
@@ -42,8 +42,9 @@ impl Plateau {
         if self.cooldown > 0 {
             (self.cooldown, self.bad) = (self.cooldown - 1, 0);
         }
-        if self.bad > schedule.patience {
-            *self = Self { bad: 0, cooldown: schedule.cooldown, reductions: self.reductions + 1, ..*self };
+        if self.bad > schedule.config.patience_epochs {
+            *self =
+                Self { bad: 0, cooldown: schedule.config.cooldown_epochs, reductions: self.reductions + 1, ..*self };
         }
     }
 }

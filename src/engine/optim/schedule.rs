@@ -11,37 +11,18 @@ use std::f64::consts::PI;
 
 use super::config::{CountedFrom, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape};
 
-/// A complete schedule; all lengths in optimizer steps.
+/// A complete schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// Shape after the warm-up.
-    pub kind: ScheduleKind,
+    /// The shape after the warm-up, and its parameters.
+    pub config: ScheduleConfig,
     /// Learning rate at the start of the warm-up.
     pub base: f64,
     /// Learning rate at its end.
     pub peak: f64,
-    /// Learning rate at the end of the run, where the shape has one; for `plateau` the smallest.
-    pub last: f64,
     pub warmup_steps: usize,
-    pub warmup_shape: WarmupShape,
-    /// Whether the shape counts the steps of the warm-up, which then replaces its beginning.
-    pub counts_warmup: bool,
-    /// Steps between two changes of the rate, at least 1.
-    pub interval: usize,
+    pub steps_per_epoch: usize,
     pub total_steps: usize,
-    /// For `step`: steps between two decays, unless there are milestones.
-    pub decay_steps: usize,
-    /// For `step`: the steps at which the rate decays.
-    pub milestones: Vec<usize>,
-    /// For `step` and `plateau` the factor of a decay, for `poly` the power.
-    pub gamma: f64,
-    /// For `plateau`: validations in a row that may be no better, and those after a decay that are not counted.
-    pub patience: usize,
-    pub cooldown: usize,
-    /// For `restarts`: steps of the first period, and the ratio of the lengths of consecutive periods.
-    pub period: (usize, usize),
-    /// For `onecycle`: the share of the run in which the rate rises.
-    pub rise: f64,
 }
 
 impl Schedule {
@@ -55,35 +36,18 @@ impl Schedule {
         [epochs, steps_per_epoch]: [usize; 2],
     ) -> Self {
         let peak = base * config.growth(world_size, accumulation_steps);
-        Self {
-            kind: config.kind,
-            base: match (config.warmup_lr, config.warmup_start) {
-                (0.0, 0.0) => base,
-                (0.0, share) => peak * share,
-                (rate, _) => rate,
-            },
-            peak,
-            last: config.final_lr,
-            warmup_steps: match config.kind {
-                // The cycle starts with its own rise.
-                ScheduleKind::OneCycle => 0,
-                _ => (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
-            },
-            warmup_shape: config.warmup_shape,
-            counts_warmup: match config.counted_from {
-                CountedFrom::Auto => config.kind == ScheduleKind::Step,
-                from => from == CountedFrom::Start,
-            },
-            interval: if config.interval == ScheduleInterval::Epoch { steps_per_epoch.max(1) } else { 1 },
-            total_steps: epochs * steps_per_epoch,
-            decay_steps: (config.step_epochs * steps_per_epoch).max(1),
-            milestones: config.milestones.iter().map(|epoch| epoch * steps_per_epoch).collect(),
-            gamma: config.gamma,
-            patience: config.patience_epochs,
-            cooldown: config.cooldown_epochs,
-            period: ((config.restart_epochs * steps_per_epoch).max(1), config.restart_factor),
-            rise: config.onecycle_rise,
-        }
+        let base = match (config.warmup_lr, config.warmup_start) {
+            (0.0, 0.0) => base,
+            (0.0, share) => peak * share,
+            (rate, _) => rate,
+        };
+        let warmup_steps = match config.kind {
+            // The cycle starts with its own rise.
+            ScheduleKind::OneCycle => 0,
+            _ => (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
+        };
+        let config = config.clone();
+        Self { config, base, peak, warmup_steps, steps_per_epoch, total_steps: epochs * steps_per_epoch }
     }
 
     /// A constant rate for `total_steps` steps.
@@ -98,7 +62,7 @@ impl Schedule {
         const LEAST: f64 = 1e-8;
         let mut rate = self.at(step);
         for _ in 0..reductions {
-            let lower = (rate * self.gamma).max(self.last);
+            let lower = (rate * self.config.gamma).max(self.config.final_lr);
             // Nor does any later one change it.
             if rate - lower <= LEAST {
                 break;
@@ -110,41 +74,64 @@ impl Schedule {
 
     /// The rate of the 0-based step `step`, without reductions.
     pub fn at(&self, step: usize) -> f64 {
-        let step = step - step % self.interval;
+        let (config, peak, last) = (&self.config, self.peak, self.config.final_lr);
+        let step = step - step % self.interval();
         if step < self.warmup_steps {
-            let risen = if self.warmup_shape == WarmupShape::Linear { step } else { 0 };
-            return self.base + (self.peak - self.base) * risen as f64 / self.warmup_steps as f64;
+            let risen = if config.warmup_shape == WarmupShape::Linear { step } else { 0 };
+            return self.base + (peak - self.base) * risen as f64 / self.warmup_steps as f64;
         }
-        let before = if self.counts_warmup { 0 } else { self.warmup_steps };
+        let before = if self.counts_warmup() { 0 } else { self.warmup_steps };
         let (step, length) = (step - before, self.total_steps.saturating_sub(before).max(1));
         let progress = (step as f64 / length as f64).min(1.0);
-        match self.kind {
-            ScheduleKind::Constant | ScheduleKind::Plateau => self.peak,
-            ScheduleKind::Exponential => self.peak * (self.last / self.peak).powf(progress),
-            ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
-            ScheduleKind::Poly => self.last + (self.peak - self.last) * (1.0 - progress).powf(self.gamma),
-            ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
-            ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step)),
+        match config.kind {
+            ScheduleKind::Constant | ScheduleKind::Plateau => peak,
+            ScheduleKind::Exponential => peak * (last / peak).powf(progress),
+            ScheduleKind::Linear => peak + (last - peak) * progress,
+            ScheduleKind::Poly => last + (peak - last) * (1.0 - progress).powf(config.gamma),
+            ScheduleKind::Cosine => cosine(peak, last, progress),
+            ScheduleKind::Restarts => cosine(peak, last, self.in_period(step)),
             ScheduleKind::OneCycle => self.one_cycle(step),
-            ScheduleKind::Step => self.peak * self.gamma.powi(self.decays(step) as i32),
+            ScheduleKind::Step => peak * config.gamma.powi(self.decays(step) as i32),
         }
+    }
+
+    /// Whether the shape counts the steps of the warm-up, which then replaces its beginning.
+    pub fn counts_warmup(&self) -> bool {
+        match self.config.counted_from {
+            CountedFrom::Auto => self.config.kind == ScheduleKind::Step,
+            from => from == CountedFrom::Start,
+        }
+    }
+
+    /// Steps between two changes of the rate.
+    pub fn interval(&self) -> usize {
+        if self.config.interval == ScheduleInterval::Epoch { self.steps_of(1) } else { 1 }
+    }
+
+    /// Steps of so many epochs, at least 1.
+    pub fn steps_of(&self, epochs: usize) -> usize {
+        (epochs * self.steps_per_epoch).max(1)
+    }
+
+    /// For `step`: the steps at which the rate decays.
+    pub fn milestones(&self) -> impl Iterator<Item = usize> {
+        self.config.milestones.iter().map(|epoch| epoch * self.steps_per_epoch)
     }
 
     /// How often the rate has decayed at step `step` of the shape.
     fn decays(&self, step: usize) -> usize {
-        match &self.milestones[..] {
-            [] => step / self.decay_steps,
-            milestones => milestones.iter().filter(|milestone| **milestone <= step).count(),
+        match self.config.milestones.len() {
+            0 => step / self.steps_of(self.config.step_epochs),
+            _ => self.milestones().filter(|milestone| *milestone <= step).count(),
         }
     }
 
     /// Progress within its period, 0 to 1, of step `step` of the shape.
     fn in_period(&self, step: usize) -> f64 {
-        let (mut length, factor) = self.period;
-        let mut start = 0;
+        let (mut start, mut length) = (0, self.steps_of(self.config.restart_epochs));
         while step - start >= length {
             start += length;
-            length = length.saturating_mul(factor.max(1));
+            length = length.saturating_mul(self.config.restart_factor.max(1));
         }
         (step - start) as f64 / length as f64
     }
@@ -152,7 +139,7 @@ impl Schedule {
     /// Up from 1/25 of the peak, then down to 1/10000 of the initial rate.
     fn one_cycle(&self, step: usize) -> f64 {
         let initial = self.peak / 25.0;
-        let (top, end) = (self.rise * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
+        let (top, end) = (self.config.onecycle_rise * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
         let step = (step as f64).min(end);
         // A rise of a single step starts at the peak.
         if step <= top && top > 0.0 {
