@@ -15,8 +15,7 @@ use burn::tensor::ops::FloatTensor;
 use kiln_ops::{GradientListener, primitive, tensor};
 use parking_lot::Mutex;
 
-use super::device::HostBackend;
-use super::overlap::Early;
+use super::{Early, HostBackend};
 use crate::nn::Kernel;
 
 /// The gradients of the micro-batches so far, by the place of their tensor. That of a kernel is missing while a

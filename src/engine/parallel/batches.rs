@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use kiln_system::Result;
 
-use super::device::HostBackend;
-use super::loader::{Loader, Shard};
-use super::task::{Split, Task};
+use super::loader::Loader;
+use super::{HostBackend, Shard, Split, Task};
 
 /// How many batches are prepared ahead of the replica.
 const PREFETCH: usize = 2;

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use kiln_ops::statistics::{Combine, Payload};
 
-use super::engine::DeviceEngine;
-use super::key::{Broken, Key};
-use super::processes::{Peers, Processes};
 use super::threads::{PATIENCE, Threads};
+use super::{Broken, DeviceEngine, Key, Peers, Processes};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
 /// limits the wait for the slowest of them.

@@ -9,13 +9,9 @@ use std::time::{Duration, Instant};
 use kiln_system::Result;
 use kiln_system::stop::Reason;
 
-use super::device::HostBackend;
 use super::ending::{Endings, GenerationEnd};
-use super::events::Observer;
-use super::plan::Plan;
-use super::replica::{Ended, Event};
-use super::task::Task;
 use super::writer::Writer;
+use super::{Ended, Event, HostBackend, Observer, Plan, Task};
 
 /// How long replicas may take to end after one of them has failed; then the run ends without them.
 const GRACE: Duration = Duration::from_secs(5);

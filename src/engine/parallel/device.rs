@@ -9,7 +9,7 @@ use std::path::Path;
 use kiln_ops::{ImageOps, MixedBackend, PrecisionKind, UpdateOps};
 use kiln_system::{Error, Result};
 
-use super::world::World;
+use super::World;
 
 /// A backend on whose devices replicas can be placed.
 pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {

@@ -11,11 +11,7 @@ use kiln_ops::BetweenSteps;
 use kiln_system::{Error, Result};
 use tracing::info_span;
 
-use super::checksum::Checksum;
-use super::device::HostBackend;
-use super::key::{Key, Operation};
-use super::replica::{Event, Replica};
-use super::task::Task;
+use super::{Checksum, Event, HostBackend, Key, Operation, Replica, Task};
 use crate::nn::{TensorSet, flat};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

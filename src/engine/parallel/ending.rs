@@ -5,13 +5,8 @@ use std::ops::Range;
 
 use kiln_system::{Error, Result};
 
-use super::device::HostBackend;
 use super::generation::Held;
-use super::plan::Plan;
-use super::position::TrainingState;
-use super::replica::{Ended, Replica};
-use super::task::Task;
-use super::world::World;
+use super::{Ended, HostBackend, Plan, Replica, Task, TrainingState, World};
 
 /// The newest state of `replicas` of an elastic run in which no replica shares its update with others, for one or more
 /// neighbouring stages.

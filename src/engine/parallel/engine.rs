@@ -10,7 +10,7 @@ use std::time::Duration;
 use kiln_ops::Memory;
 use kiln_ops::statistics::Payload;
 
-use super::key::Key;
+use super::Key;
 
 /// An error of the engine: evidence of a failure that does not name the process at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,17 +4,12 @@ use kiln_ops::BetweenSteps;
 use kiln_system::Result;
 use tracing::info_span;
 
-use super::counts::Counts;
-use super::device::HostBackend;
 use super::divergence::{OCCASIONS, Occasion};
 use super::events::EpochReport;
 use super::gathering::StatePart;
-use super::key::{Key, Operation};
-use super::position::TrainingState;
 use super::remedy::raise_device_panic;
-use super::replica::{Event, Replica};
-use super::task::Task;
 use super::validate::Evaluation;
+use super::{Counts, Event, HostBackend, Key, Operation, Replica, Task, TrainingState};
 use crate::nn::{TensorSet, float_tensors, part_of_state, with_flat};
 use crate::optim::WeightAverage;
 use crate::state::StateDict;

@@ -6,9 +6,8 @@ use std::time::Duration;
 use kiln_ops::Traffic;
 use kiln_system::Result;
 
-use super::counts::Counts;
-use super::position::{Position, TrainingState};
 use super::writer::Write;
+use super::{Counts, Position, TrainingState};
 
 #[derive(Debug, Clone, Default)]
 pub struct StepReport {

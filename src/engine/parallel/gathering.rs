@@ -7,10 +7,7 @@ use std::sync::Arc;
 use kiln_ops::release_freed;
 use kiln_system::Result;
 
-use super::device::HostBackend;
-use super::key::{Key, Operation};
-use super::position::TrainingState;
-use super::stage::Stage;
+use super::{HostBackend, Key, Operation, Stage, TrainingState};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The state of a worker's part of the model, on its device until it is read.

@@ -10,11 +10,7 @@ use std::sync::Arc;
 
 use kiln_system::Result;
 
-use super::events::Observer;
-use super::key::Broken;
-use super::plan::Plan;
-use super::position::TrainingState;
-use super::processes::Processes;
+use super::{Broken, Observer, Plan, Processes, TrainingState};
 
 /// The generation that a process computes in, as its replicas see it.
 pub trait Generation: Send + Sync {

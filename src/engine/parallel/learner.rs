@@ -19,12 +19,7 @@ use burn_train::{Learner, LearningComponentsMarker};
 use kiln_system::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::checksum::Checksum;
-use super::device::HostBackend;
-use super::plan::Plan;
-use super::position::Position;
-use super::task::Task;
-use super::task_model::{Handle, TaskModel, TrainingModel};
+use super::{Checksum, Handle, HostBackend, Plan, Position, Task, TaskModel, TrainingModel};
 use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict};

@@ -2,7 +2,7 @@
 
 use kiln_system::stop::Reason;
 
-use super::counts::Counts;
+use super::Counts;
 
 /// Where the norms begin: after the counts, the two wishes to end, and the number of norms.
 const NORMS: usize = Counts::VALUES + 3;

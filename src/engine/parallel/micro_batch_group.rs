@@ -10,11 +10,8 @@ use kiln_ops::{Shared, primitive, tensor, with_values};
 use parking_lot::Mutex;
 use tracing::info_span;
 
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::key::{Broken, Key, Operation};
-use super::overlap::Early;
 use super::sums::gather_across;
+use super::{Broken, Collective, Early, HostBackend, Key, Operation};
 
 /// The layers, and the values per sample and channel that all replicas had there last. Of replicas that then differ,
 /// one at least has another number than last time, and finds out.

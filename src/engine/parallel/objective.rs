@@ -7,9 +7,7 @@ use burn_dataset::Dataset;
 use kiln_ops::TrainBackend;
 use kiln_system::Result;
 
-use super::device::HostBackend;
-use super::loader::Shard;
-use super::task::{Evaluated, Passage, Passed, Split, Task};
+use super::{Evaluated, HostBackend, Passage, Passed, Shard, Split, Task};
 use crate::nn::ForwardContext;
 
 /// What a model learns. Whoever wants stages, counts, or batches that are prepared ahead of the step implements

@@ -8,9 +8,8 @@ use burn::tensor::Tensor;
 use kiln_ops::{Later, download, primitive};
 use kiln_system::Error;
 
-use super::counts::{COUNTED, Counts};
-use super::device::HostBackend;
-use super::events::StepReport;
+use super::counts::COUNTED;
+use super::{Counts, HostBackend, StepReport};
 
 /// The sums over the samples of a micro-batch.
 #[derive(Debug, Clone)]

@@ -18,11 +18,7 @@ use kiln_ops::tensor;
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
-use super::collective::Collective;
-use super::config::ReducePrecision;
-use super::device::HostBackend;
-use super::key::{Broken, Key, Operation};
-use super::sums::Share;
+use super::{Broken, Collective, HostBackend, Key, Operation, ReducePrecision, Share};
 use crate::nn::Kernel;
 
 /// The least elements of a bucket, except for the last one: 4 MiB.

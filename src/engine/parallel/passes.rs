@@ -18,19 +18,12 @@ use kiln_system::{Error, Result};
 use tracing::info_span;
 
 use super::accumulation::Listener;
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::key::{Key, Operation};
 use super::micro_batch_group::MicroBatchGroup;
 use super::outcome::Sums;
-use super::overlap::Early;
 use super::probe::{Observed, ProbePoint};
 use super::recomputation::{Segment, Segments};
-use super::replica::Replica;
-use super::sampler::Group;
 use super::stage::Turn;
-use super::task::Task;
-use super::task_model::Micro;
+use super::{Collective, Early, Group, HostBackend, Key, Micro, Operation, Replica, Task};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
 /// What the passes of a step have computed on one replica, in addition to the gradients.

@@ -6,14 +6,10 @@ use kiln_ops::PrecisionKind;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
 
-use super::config::{BnStatistics, CHECK_EVERY, ReducePrecision};
-use super::device::HostBackend;
-use super::loader::Shard;
-use super::position::Position;
+use super::config::{BnStatistics, CHECK_EVERY};
 use super::probe::Probe;
-use super::sampler::{Group, Sampler, SamplerConfig, validation_batches};
-use super::task::{Split, Task};
-use super::world::World;
+use super::sampler::{Sampler, SamplerConfig, validation_batches};
+use super::{Group, HostBackend, Position, ReducePrecision, Shard, Split, Task, World};
 use crate::optim::{AveragedSteps, OptimConfig, Schedule};
 
 /// An immutable description of a run.

@@ -5,8 +5,7 @@ use burn::module::Module;
 use kiln_ops::download_each;
 use kiln_system::Result;
 
-use super::counts::Counts;
-use super::device::HostBackend;
+use super::{Counts, HostBackend};
 use crate::nn::{TensorSet, flat, load_state};
 use crate::optim::{LossScale, Plateau};
 use crate::state::StateDict;

@@ -13,7 +13,7 @@ use kiln_ops::{HostOps, primitive, watched};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::checksum::Checksum;
+use super::Checksum;
 use super::task::{Unit, unit_of};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::{DeviceEngine, Engine, Judge, Symptom};
-use super::key::{Broken, Key};
+use super::engine::{Engine, Judge};
+use super::{Broken, DeviceEngine, Key, Symptom};
 
 /// The time limit before the first step, when the first process reads a checkpoint; losses are detected earlier.
 const STARTUP: Duration = Duration::from_secs(3600);

@@ -10,10 +10,9 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use kiln_ops::as_type;
 
-use super::device::HostBackend;
-use super::stage::ModelPart;
-use super::task::{Activations, Passage, Passed, Task};
-use super::task_model::{Micro, Pending, TrainingModel};
+use super::task::Activations;
+use super::task_model::Pending;
+use super::{HostBackend, Micro, ModelPart, Passage, Passed, Task, TrainingModel};
 use crate::nn::{BatchStatistics, trained_parameters};
 
 /// Some units between their forward and their backward pass.

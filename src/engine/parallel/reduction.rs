@@ -11,15 +11,10 @@ use burn::tensor::Tensor;
 use kiln_system::Result;
 use tracing::info_span;
 
-use super::collective::Collective;
-use super::config::ReducePrecision;
-use super::device::HostBackend;
-use super::key::{Key, Operation};
-use super::overlap::{Early, Overlap, Reduced, in_buckets};
-use super::plan::Plan;
+use super::overlap::{Overlap, Reduced, in_buckets};
 use super::sharding::{all_gather, lengths, reduce_scatter};
-use super::sums::Share;
 use super::tensors::parts;
+use super::{Collective, Early, HostBackend, Key, Operation, Plan, ReducePrecision, Share};
 use crate::nn::Kernel;
 
 /// How a replica gets the sums of all replicas' gradients.

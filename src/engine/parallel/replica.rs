@@ -15,22 +15,17 @@ use kiln_system::{Error, Result};
 
 use super::accumulation::Accumulation;
 use super::batches::Batches;
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::events::{EpochReport, StepReport};
-use super::generation::Generation;
-use super::key::{Broken, Key, Operation};
+use super::events::EpochReport;
 use super::learner::{TaskLearner, UpdateRule};
 use super::micro_batch_group::Agreed;
 use super::outcome::{Reading, not_finite};
-use super::plan::Plan;
-use super::position::{Position, TrainingState};
 use super::reduction::Reduction;
 use super::remedy::{device_panic, remedy, without_stack, words};
-use super::stage::Stage;
-use super::task::Task;
-use super::task_model::{Handle, TaskModel, TrainingModel};
-use super::writer::{Slot, Taken};
+use super::writer::Taken;
+use super::{
+    Broken, Collective, Generation, Handle, HostBackend, Key, Operation, Plan, Position, Slot, Stage, StepReport, Task,
+    TaskModel, TrainingModel, TrainingState,
+};
 use crate::optim::{Arenas, WeightAverage};
 
 pub(super) enum Event {

@@ -11,22 +11,14 @@ use kiln_system::Result;
 
 use super::accumulation::Accumulation;
 use super::batches::batches;
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::generation::Generation;
-use super::learner::Recipe;
 use super::micro_batch_group::Agreed;
 use super::outcome::Reading;
-use super::plan::Plan;
 use super::position::StartingPoint;
 use super::reduction::Reduction;
 use super::remedy::forget_device_panic;
-use super::replica::{Event, Replica, verdict};
+use super::replica::verdict;
 use super::sharding::{is_parted, shares};
-use super::stage::Stage;
-use super::task::{Split, Task};
-use super::world::World;
-use super::writer::Slot;
+use super::{Collective, Event, Generation, HostBackend, Plan, Recipe, Replica, Slot, Split, Stage, Task, World};
 use crate::nn::{TensorSet, Weights, flat, float_tensors, kernels, only, trained_parameters};
 use crate::optim::{self, WeightAverage};
 

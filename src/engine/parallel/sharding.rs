@@ -14,14 +14,10 @@ use kiln_ops::statistics::Payload;
 use kiln_ops::{Shared, primitive, tensor, upload, with_values};
 use parking_lot::Mutex;
 
-use super::collective::Collective;
-use super::config::ReducePrecision;
-use super::device::HostBackend;
-use super::key::{Broken, Key};
 use super::overlap::in_buckets;
-use super::plan::Plan;
 use super::sums::{folded, gather_across};
 use super::tensors::{joined, parts};
+use super::{Broken, Collective, HostBackend, Key, Plan, ReducePrecision};
 
 /// Whether each replica of `collective` updates its share, if nothing else forbids it.
 pub(super) fn is_parted<B: HostBackend>(plan: &Plan, collective: &Collective) -> bool {

@@ -16,13 +16,9 @@ use kiln_ops::Shared;
 use kiln_system::{Error, Result};
 use tracing::info_span;
 
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::key::{Broken, Key, Operation};
-use super::loader::Shard;
-use super::task::{Task, Unit, unit_of};
+use super::task::{Unit, unit_of};
 use super::wire::{Outbox, of_bytes, outbox, receive, send, to_bytes};
-use super::world::World;
+use super::{Broken, Collective, HostBackend, Key, Operation, Shard, Task, World};
 use crate::nn::trained_parameters;
 
 /// The forward or the backward pass of one micro-batch.

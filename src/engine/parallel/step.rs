@@ -6,22 +6,15 @@ use kiln_ops::{primitive, settle, tensor};
 use kiln_system::Result;
 use tracing::info_span;
 
-use super::config::ReducePrecision;
-use super::counts::Counts;
-use super::device::HostBackend;
-use super::events::StepReport;
-use super::key::{Key, Operation};
 use super::message::StepMessage;
 use super::outcome::{Outcome, Read, not_finite};
 use super::passes::Passes;
 use super::probe::Observed;
 use super::remedy::raise_device_panic;
-use super::replica::{Flow, Replica};
-use super::sampler::Group;
+use super::replica::Flow;
 use super::sharding::lengths;
-use super::sums::Share;
-use super::task::Task;
 use super::tensors::parts;
+use super::{Counts, Group, HostBackend, Key, Operation, ReducePrecision, Replica, Share, StepReport, Task};
 use crate::nn::{
     BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
 };

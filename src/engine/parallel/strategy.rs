@@ -19,20 +19,16 @@ use parking_lot::Mutex;
 
 use super::collective::local_group;
 use super::coordinator::{Coordinator, Message};
-use super::device::HostBackend;
 use super::ending::{GenerationEnd, kept};
-use super::events::Observer;
-use super::generation::{Assignment, Fixed, Generation, Held, Membership};
-use super::learner::{Components, LearningRate, Recipe, TaskLearner, UpdateRule};
-use super::plan::Plan;
-use super::position::{Position, StartingPoint};
-use super::processes::Processes;
-use super::replica::{Ended, Replica};
+use super::generation::{Assignment, Fixed, Held, Membership};
+use super::learner::{Components, LearningRate, TaskLearner, UpdateRule};
+use super::position::StartingPoint;
 use super::set_up::Worker;
 use super::stage;
-use super::task::Task;
-use super::task_model::{Handle, TaskModel, TrainingModel};
-use super::writer::Slot;
+use super::{
+    Ended, Generation, Handle, HostBackend, Observer, Plan, Position, Processes, Recipe, Replica, Slot, Task,
+    TaskModel, TrainingModel,
+};
 use crate::nn::{load_state, only};
 
 /// What replicas need to start: for a whole run, or for one generation.

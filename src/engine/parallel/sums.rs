@@ -13,14 +13,9 @@ use burn::tensor::Tensor;
 use kiln_ops::statistics::Payload;
 use kiln_ops::{HostOps, Shared, primitive, tensor};
 
-use super::collective::Collective;
-use super::config::ReducePrecision;
-use super::device::HostBackend;
-use super::engine::{DeviceEngine, Mark, Symptom};
-use super::key::{Broken, Key};
-use super::processes::Peers;
 use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
+use super::{Broken, Collective, DeviceEngine, HostBackend, Key, Mark, Peers, ReducePrecision, Symptom};
 
 /// A replica's share of a sum: some flat tensors, one after the other.
 pub struct Share<B: HostOps> {

@@ -19,9 +19,7 @@ use kiln_ops::{PrecisionKind, primitive, tensor};
 use kiln_system::{Error, Result};
 use rayon::prelude::*;
 
-use super::counts::Counts;
-use super::device::HostBackend;
-use super::loader::Shard;
+use super::{Counts, HostBackend, Shard};
 use crate::nn::ForwardContext;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,11 +13,10 @@ use burn::tensor::{FloatDType, Tensor};
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use kiln_ops::{Awaited, as_type, cut, leaf, primitive, settle, tensor};
 
-use super::device::HostBackend;
 use super::outcome::Sums;
 use super::probe::ProbePoint;
-use super::stage::ModelPart;
-use super::task::{Activations, Evaluated, Passage, Passed, Task};
+use super::task::Activations;
+use super::{Evaluated, HostBackend, ModelPart, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
 
 /// A task, shared by all replicas.

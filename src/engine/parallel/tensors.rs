@@ -12,11 +12,7 @@ use kiln_kernels::{LEAST_ROUNDED, half_of, widened};
 use kiln_ops::{HostOps, Memory, from_values, primitive, tensor, with_values};
 use rayon::prelude::*;
 
-use super::config::ReducePrecision;
-use super::device::HostBackend;
-use super::engine::{DeviceEngine, Mark, Symptom};
-use super::key::{Broken, Key};
-use super::processes::Peers;
+use super::{Broken, DeviceEngine, HostBackend, Key, Mark, Peers, ReducePrecision, Symptom};
 
 /// A collective of this process with the others or, if tensors do not go through the host, of this device.
 pub(super) struct Exchange<'a> {

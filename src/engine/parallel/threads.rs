@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use kiln_ops::statistics::Payload;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::key::{Broken, Key, Operation};
+use super::{Broken, Key, Operation};
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
 /// kernels to compile, uneven shares and data to read.

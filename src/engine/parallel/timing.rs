@@ -16,17 +16,12 @@ use kiln_ops::primitive;
 use kiln_system::Result;
 use serde::{Deserialize, Serialize};
 
-use super::collective::{Collective, local_group};
-use super::device::HostBackend;
-use super::key::{Key, Operation};
-use super::learner::{LearningRate, Recipe};
-use super::loader::Shard;
-use super::plan::Plan;
-use super::position::Position;
+use super::collective::local_group;
+use super::learner::LearningRate;
 use super::replica::verdict;
-use super::stage::{ModelPart, first_trained};
-use super::task::{Split, Task, unit_of};
-use super::task_model::Micro;
+use super::stage::first_trained;
+use super::task::unit_of;
+use super::{Collective, HostBackend, Key, Micro, ModelPart, Operation, Plan, Position, Recipe, Shard, Split, Task};
 use crate::nn::{ForwardContext, TensorSet, flat, gradients_of, trained_parameters};
 
 /// Micro-batches that count; one more comes before them.

@@ -9,20 +9,15 @@ use kiln_system::Result;
 use tracing::info_span;
 
 use super::batches::batches;
-use super::config::ReducePrecision;
-use super::counts::{COUNTED, Counts};
-use super::device::HostBackend;
-use super::key::{Key, Operation};
-use super::loader::Shard;
-use super::plan::Plan;
-use super::replica::{Event, Replica};
+use super::counts::COUNTED;
 use super::sampler::validation_place;
 use super::sharding::lengths;
-use super::stage::ModelPart;
-use super::sums::Share;
-use super::task::{Evaluated, Split, Task};
-use super::task_model::{Handle, Results, TaskModel};
+use super::task_model::Results;
 use super::tensors::parts;
+use super::{
+    Counts, Evaluated, Event, Handle, HostBackend, Key, ModelPart, Operation, Plan, ReducePrecision, Replica, Shard,
+    Share, Split, Task, TaskModel,
+};
 use crate::nn::{ForwardContext, TensorSet, flat, with_flat};
 
 /// How many batches a device may lag behind the host, which holds their pixels until then.

@@ -13,11 +13,8 @@ use burn::tensor::ops::FloatTensor;
 use kiln_ops::{primitive, tensor};
 use kiln_system::{Error, Result};
 
-use super::collective::Collective;
-use super::device::HostBackend;
-use super::engine::Mark;
-use super::key::{Broken, Key};
 use super::tensors::{Exchange, Flat};
+use super::{Broken, Collective, HostBackend, Key, Mark};
 
 const DIMENSIONS: usize = 6;
 /// The number of dimensions, their sizes, and whether channels are innermost.
