@@ -99,6 +99,7 @@ pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;
 pub use writer::Write;
 
+// For the files of this room.
 use checksum::Checksum;
 use engine::{DeviceEngine, Mark, Symptom};
 use learner::Recipe;
