@@ -153,7 +153,6 @@ pub enum Interface {
 /// One process's connections to all others.
 pub struct Gloo {
     rank: usize,
-    size: usize,
     mesh: UniquePtr<ffi::Mesh>,
 }
 
@@ -183,7 +182,7 @@ impl Gloo {
             let outcomes = keys.exchange("outcome", rank, size, own.as_bytes()).map_err(Symptom)?;
             let failed = outcomes.iter().position(|outcome| !outcome.is_empty());
             match (mesh, failed) {
-                (Ok(mesh), None) => return Ok(Self { rank, size, mesh }),
+                (Ok(mesh), None) => return Ok(Self { rank, mesh }),
                 (Err(own), _) => failure = own,
                 (Ok(_), Some(other)) => {
                     failure = format!("process {other}: {}", String::from_utf8_lossy(&outcomes[other]));
