@@ -1,7 +1,6 @@
 //! Gradients that travel while the backward pass goes on.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::Autodiff;
@@ -24,12 +23,6 @@ struct Heard<B: HostBackend> {
     told: Mutex<Vec<(ParamId, FloatTensor<B>)>>,
     /// Whether it adds each gradient once more.
     doubles: bool,
-}
-
-impl<B: HostBackend> fmt::Debug for Heard<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Heard")
-    }
 }
 
 impl<B: HostBackend> GradientListener for Heard<B> {

@@ -6,7 +6,6 @@ use kiln_engine::parallel::engine::{Judge, Symptom};
 use kiln_engine::parallel::{Broken, Generation};
 use kiln_membership::rendezvous::Client;
 
-#[derive(Debug)]
 pub(super) struct Member(pub(super) Arc<Client>);
 
 impl Generation for Member {

@@ -256,7 +256,6 @@ fn behind<B: HostBackend>(
 }
 
 /// A group of two, of which the other replica's messages are known beforehand.
-#[derive(Debug)]
 struct Partner {
     forward: Vec<f64>,
     backward: Vec<f64>,
@@ -283,7 +282,6 @@ impl StatisticsGroup for Partner {
 }
 
 /// A partner whose messages go from device to device, where there are devices.
-#[derive(Debug)]
 struct DevicePartner<B>(Partner, PhantomData<B>);
 
 impl<B: HostOps> StatisticsGroup for DevicePartner<B> {

@@ -20,7 +20,6 @@ use crate::small::{plan_of, setup};
 const LAST: Operation = Operation::Statistics { layer: 0, direction: Direction::Backward };
 
 /// Gloo, and what went through it in the order of its beginning.
-#[derive(Debug)]
 struct Logged {
     gloo: Gloo,
     log: Arc<Mutex<Vec<Key>>>,
