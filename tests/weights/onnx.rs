@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kiln::weights::Description;
-use kiln::weights::onnx::proto::{FLOAT, GraphProto, Length, ModelProto, NodeProto};
+use kiln::weights::onnx::proto::{FLOAT, GraphProto, ModelProto, NodeProto};
 use kiln::weights::onnx::to_onnx;
 use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::{HostTensor, StateDict, to_safetensors};
@@ -229,11 +229,8 @@ fn the_ends_of_an_onnx_graph_follow_the_stem_and_the_classes() {
     let axes = |value: &kiln::weights::onnx::proto::ValueInfoProto| -> Vec<String> {
         let tensor = value.r#type.clone().unwrap().tensor_type.unwrap();
         assert_eq!(tensor.elem_type, FLOAT);
-        let length = |length| match length {
-            Length::Value(value) => value.to_string(),
-            Length::Param(name) => name,
-        };
-        tensor.shape.unwrap().dim.into_iter().map(|axis| length(axis.value.unwrap())).collect()
+        let axes = tensor.shape.unwrap().dim.into_iter();
+        axes.map(|axis| axis.param.unwrap_or_else(|| axis.value.unwrap().to_string())).collect()
     };
     assert_eq!(axes(&cifar.input[0]), ["batch", "3", "height", "width"]);
     assert_eq!(axes(&cifar.output[0]), ["batch", "10"]);

@@ -1,7 +1,8 @@
 //! Layers as ONNX nodes; every function takes the name of its input value and returns the name of its result.
 //!
 //! A node's result has the node's name, except the classifier's; a constant has the name of its tensor in torchvision.
-//! Every tensor is taken from the state dictionary under its full name and must have the expected shape.
+//! Every tensor is taken from the state dictionary under its full name and must have the expected shape. An error says
+//! why the dictionary is not a ResNet, as a clause.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +11,6 @@ use kiln_engine::state::{HostTensor, StateDict};
 use super::proto::{AttributeProto, FLOAT, NodeProto, TensorProto};
 
 const EPSILON: f32 = 1e-5;
-
-/// Why a dictionary is not a ResNet, as a clause.
-pub(crate) type Fault = String;
 
 /// A square window with a stride, padded by half its size, so that stride 1 keeps the size of a map.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +24,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    fn attributes(self) -> Vec<AttributeProto> {
+    pub(crate) fn attributes(self) -> Vec<AttributeProto> {
         let [kernel, stride, groups] = [self.kernel, self.stride, self.groups].map(|number| number as i64);
         let groups = (groups > 1).then(|| AttributeProto::int("group", groups));
         let sides = [
@@ -52,12 +50,12 @@ impl<'a> Builder<'a> {
         Self { tensors, nodes: Vec::new(), constants: Vec::new() }
     }
 
-    pub(crate) fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
+    pub(crate) fn find(&self, name: &str) -> Result<&'a HostTensor, String> {
         self.tensors.get(name).ok_or_else(|| format!("'{name}' is missing"))
     }
 
     /// A convolution without bias, from `inputs` to `outputs` channels.
-    pub(crate) fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, Fault> {
+    pub(crate) fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, String> {
         let [inputs, outputs] = channels;
         let shape = [outputs, inputs / window.groups, window.kernel, window.kernel];
         let weight = self.constant(format!("{name}.weight"), &shape)?;
@@ -65,32 +63,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Batch normalisation with running statistics.
-    pub(crate) fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, Fault> {
+    pub(crate) fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, String> {
         let mut inputs = vec![x.to_string()];
         for part in ["weight", "bias", "running_mean", "running_var"] {
             inputs.push(self.constant(format!("{name}.{part}"), &[channels])?);
         }
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         Ok(self.node("BatchNormalization", name, &inputs, vec![AttributeProto::float("epsilon", EPSILON)]))
-    }
-
-    /// Max-pooling; padding is ignored.
-    pub(crate) fn max_pool(&mut self, name: &str, x: &str, window: Window) -> String {
-        self.node("MaxPool", name, &[x], window.attributes())
-    }
-
-    /// A linear layer with bias, from `inputs` to `outputs` features; its result is called `result`.
-    pub(crate) fn linear(
-        &mut self,
-        name: &str,
-        x: &str,
-        result: &str,
-        [inputs, outputs]: [usize; 2],
-    ) -> Result<(), Fault> {
-        let weight = self.constant(format!("{name}.weight"), &[outputs, inputs])?;
-        let bias = self.constant(format!("{name}.bias"), &[outputs])?;
-        self.push("Gemm", name, &[x, &weight, &bias], result, vec![AttributeProto::int("transB", 1)]);
-        Ok(())
     }
 
     /// Any operation with one result, which has the node's name.
@@ -115,7 +94,14 @@ impl<'a> Builder<'a> {
         self.tensors.keys().map(String::as_str).find(|name| !used.contains(name) && !counted(name))
     }
 
-    fn push(&mut self, op_type: &str, name: &str, inputs: &[&str], result: &str, attribute: Vec<AttributeProto>) {
+    pub(crate) fn push(
+        &mut self,
+        op_type: &str,
+        name: &str,
+        inputs: &[&str],
+        result: &str,
+        attribute: Vec<AttributeProto>,
+    ) {
         self.nodes.push(NodeProto {
             input: inputs.iter().map(|input| input.to_string()).collect(),
             output: vec![result.into()],
@@ -125,7 +111,8 @@ impl<'a> Builder<'a> {
         });
     }
 
-    fn constant(&mut self, name: String, shape: &[usize]) -> Result<String, Fault> {
+    /// The tensor `name`, which must have `shape`, as a constant.
+    pub(crate) fn constant(&mut self, name: String, shape: &[usize]) -> Result<String, String> {
         let tensor = self.find(&name)?;
         if tensor.shape() != shape {
             return Err(format!("'{name}' has shape {:?}, expected {shape:?}", tensor.shape()));

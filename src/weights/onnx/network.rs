@@ -7,16 +7,33 @@ use kiln_data::CHANNELS;
 use kiln_engine::state::StateDict;
 use kiln_training::{Architecture, Bottleneck};
 
-use super::builder::{Builder, Fault, Window};
+use super::builder::{Builder, Window};
 use super::proto::{
-    AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
+    AttributeProto, Dimension, FLOAT, GraphProto, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
-pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
+pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, String> {
     let mut builder = Builder::new(tensors);
-    let classes = classes(&builder)?;
-    let (mut x, width) = stem(&mut builder, "images")?;
+    let classes = match *builder.find("fc.weight")?.shape() {
+        [classes @ (1..), _] => classes,
+        ref shape => return Err(format!("'fc.weight' has shape {shape:?}, expected [classes, features]")),
+    };
+    let (width, kernel) = match *builder.find("conv1.weight")?.shape() {
+        [width @ (1..), CHANNELS, height @ (3 | 7), kernel] if height == kernel => (width, kernel),
+        ref shape => {
+            return Err(format!("'conv1.weight' has shape {shape:?}, expected [width, 3, 3, 3] or [width, 3, 7, 7]"));
+        }
+    };
+    let pooled = kernel == 7;
+    let window = Window { kernel, stride: if pooled { 2 } else { 1 }, groups: 1 };
+    let mut x = builder.conv("conv1", "images", [CHANNELS, width], window)?;
+    x = builder.batch_norm("bn1", &x, width)?;
+    x = builder.node("Relu", "relu", &[&x], vec![]);
+    if pooled {
+        let window = Window { kernel: 3, stride: 2, groups: 1 };
+        x = builder.node("MaxPool", "maxpool", &[&x], window.attributes());
+    }
     let mut inputs = width;
     let architecture = Architecture::of_state(tensors);
     for (stage, blocks) in architecture.blocks.into_iter().enumerate() {
@@ -30,13 +47,16 @@ pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     }
     x = builder.node("GlobalAveragePool", "avgpool", &[&x], vec![]);
     x = builder.node("Flatten", "flatten", &[&x], vec![AttributeProto::int("axis", 1)]);
-    builder.linear("fc", &x, "logits", [inputs, classes])?;
+    let weight = builder.constant("fc.weight".into(), &[classes, inputs])?;
+    let bias = builder.constant("fc.bias".into(), &[classes])?;
+    builder.push("Gemm", "fc", &[&x, &weight, &bias], "logits", vec![AttributeProto::int("transB", 1)]);
     if let Some(name) = builder.left_over() {
         return Err(format!("'{}' is unknown", name.escape_debug()));
     }
-    let any = |name: &str| Length::Param(name.into());
-    let images = [any("batch"), Length::Value(CHANNELS as i64), any("height"), any("width")];
-    let logits = [any("batch"), Length::Value(classes as i64)];
+    let any = |name: &str| Dimension { value: None, param: Some(name.into()) };
+    let fixed = |length: usize| Dimension { value: Some(length as i64), param: None };
+    let images = vec![any("batch"), fixed(CHANNELS), any("height"), any("width")];
+    let logits = vec![any("batch"), fixed(classes)];
     Ok(GraphProto {
         node: builder.nodes,
         name: architecture.torchvision_name(),
@@ -44,29 +64,6 @@ pub(crate) fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
         input: vec![value("images", "RGB images, normalised as in training", images)],
         output: vec![value("logits", "one score per class, before the softmax", logits)],
     })
-}
-
-/// The layers before the first stage; returns their result and the width.
-fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
-    let (width, kernel) = match *builder.find("conv1.weight")?.shape() {
-        [width @ (1..), CHANNELS, height @ (3 | 7), kernel] if height == kernel => (width, kernel),
-        ref shape => {
-            return Err(format!("'conv1.weight' has shape {shape:?}, expected [width, 3, 3, 3] or [width, 3, 7, 7]"));
-        }
-    };
-    let pooled = kernel == 7;
-    let mut x = builder.conv(
-        "conv1",
-        images,
-        [CHANNELS, width],
-        Window { kernel, stride: if pooled { 2 } else { 1 }, groups: 1 },
-    )?;
-    x = builder.batch_norm("bn1", &x, width)?;
-    x = builder.node("Relu", "relu", &[&x], vec![]);
-    if pooled {
-        x = builder.max_pool("maxpool", &x, Window { kernel: 3, stride: 2, groups: 1 });
-    }
-    Ok((x, width))
 }
 
 /// Two 3x3 convolutions or a bottleneck, with a residual connection, projected if input and output differ in shape.
@@ -77,7 +74,7 @@ fn block(
     channels: [usize; 2],
     stride: usize,
     bottleneck: Option<Bottleneck>,
-) -> Result<String, Fault> {
+) -> Result<String, String> {
     let part = |part: &str| format!("{name}.{part}");
     let [inputs, outputs] = channels;
     let window = |kernel, stride, groups| Window { kernel, stride, groups };
@@ -107,15 +104,7 @@ fn block(
     Ok(builder.node("Relu", &part(last), &[&y], vec![]))
 }
 
-fn classes(builder: &Builder) -> Result<usize, Fault> {
-    match *builder.find("fc.weight")?.shape() {
-        [classes @ (1..), _] => Ok(classes),
-        ref shape => Err(format!("'fc.weight' has shape {shape:?}, expected [classes, features]")),
-    }
-}
-
-fn value<const N: usize>(name: &str, doc_string: &str, axes: [Length; N]) -> ValueInfoProto {
-    let dim = axes.into_iter().map(|length| Dimension { value: Some(length) }).collect();
+fn value(name: &str, doc_string: &str, dim: Vec<Dimension>) -> ValueInfoProto {
     let tensor_type = TensorType { elem_type: FLOAT, shape: Some(TensorShapeProto { dim }) };
     let r#type = Some(TypeProto { tensor_type: Some(tensor_type) });
     ValueInfoProto { name: name.into(), r#type, doc_string: doc_string.into() }

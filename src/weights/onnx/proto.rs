@@ -4,7 +4,7 @@
 
 #![allow(missing_docs, reason = "the names are those of `onnx.proto`")]
 
-use prost::{Message, Oneof};
+use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ModelProto {
@@ -146,17 +146,12 @@ pub struct TensorShapeProto {
     pub dim: Vec<Dimension>,
 }
 
+/// One of the two.
 #[derive(Clone, PartialEq, Message)]
 pub struct Dimension {
-    #[prost(oneof = "Length", tags = "1, 2")]
-    pub value: Option<Length>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-pub enum Length {
-    #[prost(int64, tag = "1")]
-    Value(i64),
+    #[prost(int64, optional, tag = "1")]
+    pub value: Option<i64>,
     /// Any length, equal wherever the name occurs.
-    #[prost(string, tag = "2")]
-    Param(String),
+    #[prost(string, optional, tag = "2")]
+    pub param: Option<String>,
 }
