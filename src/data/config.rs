@@ -1,6 +1,7 @@
 //! The `[data]` section of the configuration, documented for users in `config/default.toml` and checked by the config
 //! room.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -66,16 +67,9 @@ pub enum Interpolation {
     Nearest,
 }
 
-impl Interpolation {
-    pub const ALL: [Self; 3] = [Self::Bilinear, Self::Bicubic, Self::Nearest];
-
-    /// As in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bilinear => "bilinear",
-            Self::Bicubic => "bicubic",
-            Self::Nearest => "nearest",
-        }
+impl fmt::Display for Interpolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -99,13 +93,9 @@ pub enum Exif {
     Apply,
 }
 
-impl Exif {
-    /// As in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ignore => "ignore",
-            Self::Apply => "apply",
-        }
+impl fmt::Display for Exif {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -64,11 +64,11 @@ impl Pack {
         })?;
         match index.head.exif {
             Some(exif) if exif != config.exif => {
-                let [held, wanted] = [exif, config.exif].map(Exif::name);
                 let (name, how) = (shown(&path), if exif == Exif::Apply { "without" } else { "with" });
                 Err(Error::usage(format!(
-                    "'{name}' was encoded with data.exif={held}, but data.exif is '{wanted}'; give data.exif={held}, or \
-                     write the pack again {how} --apply-exif"
+                    "'{name}' was encoded with data.exif={exif}, but data.exif is '{}'; give data.exif={exif}, or \
+                     write the pack again {how} --apply-exif",
+                    config.exif
                 )))
             }
             _ => Ok(Self { path, index, origin: None }),

@@ -5,6 +5,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::Metadata;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::quoted;
@@ -48,8 +49,8 @@ impl Description {
         let numbers = |values: [f32; 3]| values.map(|value| value.to_string().parse::<f64>().unwrap_or(value.into()));
         let [mean, std] = [self.normalization.mean, self.normalization.std].map(numbers);
         json!({
-            CLASSES: classes, MEAN: mean, STD: std, SIZE: self.size, CENTER: self.center_crop, EXIF: self.exif.name(),
-            INTERPOLATION: self.interpolation.name(),
+            CLASSES: classes, MEAN: mean, STD: std, SIZE: self.size, CENTER: self.center_crop, EXIF: self.exif,
+            INTERPOLATION: self.interpolation,
         })
     }
 
@@ -62,7 +63,7 @@ impl Description {
         let turned = if self.exif == Exif::Apply { ", turned upright by EXIF" } else { "" };
         let resized = match self.interpolation {
             Interpolation::Bilinear => String::new(),
-            other => format!(", resized by {} interpolation", other.name()),
+            other => format!(", resized by {other} interpolation"),
         };
         format!("{part}{turned}{resized}")
     }
@@ -101,10 +102,10 @@ pub struct Stated {
     #[arg(long, value_name = "X", value_parser = share)]
     pub center_crop: Option<f64>,
     /// Whether images are turned upright by their EXIF orientation; without it, as the weights say.
-    #[arg(long, value_name = "CHOICE", value_parser = exif_choice())]
+    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(["ignore", "apply"]).try_map(|name| exif(&name)))]
     pub exif: Option<Exif>,
     /// How images are resized; without it, as the weights say, or else bilinear.
-    #[arg(long, value_name = "CHOICE", value_parser = interpolation_choice())]
+    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(["bilinear", "bicubic", "nearest"]).try_map(|name| interpolation(&name)))]
     pub interpolation: Option<Interpolation>,
     /// Names of the classes in the order of the outputs; without them, what the weights say.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -158,7 +159,7 @@ impl Stated {
             (self.std.is_none(), format!("--std {}", list(std))),
             (self.size.is_none(), format!("--image-size {size}")),
             (self.center_crop.is_none(), format!("--center-crop {center_crop}")),
-            (self.exif.is_none(), format!("--exif {}", exif.name())),
+            (self.exif.is_none(), format!("--exif {exif}")),
             (self.classes.is_empty(), "--classes 'class 0,...'".into()),
         ];
         let description = Description {
@@ -214,23 +215,17 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "0 or a number from 0.1 to 1".into())
 }
 
-const EXIF_CHOICES: [Exif; 2] = [Exif::Ignore, Exif::Apply];
-
-fn exif_choice() -> impl TypedValueParser<Value = Exif> {
-    PossibleValuesParser::new(EXIF_CHOICES.map(Exif::name)).try_map(|name| exif(&name))
-}
-
 fn exif(text: &str) -> Result<Exif, String> {
-    EXIF_CHOICES.into_iter().find(|choice| choice.name() == text).ok_or("'ignore' or 'apply'".into())
-}
-
-fn interpolation_choice() -> impl TypedValueParser<Value = Interpolation> {
-    PossibleValuesParser::new(Interpolation::ALL.map(Interpolation::name)).try_map(|name| interpolation(&name))
+    choice(text, "'ignore' or 'apply'")
 }
 
 fn interpolation(text: &str) -> Result<Interpolation, String> {
-    let known = Interpolation::ALL.into_iter().find(|choice| choice.name() == text);
-    known.ok_or("'bilinear', 'bicubic' or 'nearest'".into())
+    choice(text, "'bilinear', 'bicubic' or 'nearest'")
+}
+
+/// A choice by its name in the configuration.
+fn choice<T: DeserializeOwned>(text: &str, rule: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|_| rule.into())
 }
 
 fn classes(text: &str) -> Result<Vec<String>, String> {

@@ -83,7 +83,7 @@ fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&st
     let assumed = [
         ("data.image_size", stated.size.is_some(), format!("--image-size {}", data.image_size)),
         ("data.center_crop", stated.center_crop.is_some(), format!("--center-crop {}", data.center_crop)),
-        ("data.exif", stated.exif.is_some(), format!("data.exif={}", data.exif.name())),
+        ("data.exif", stated.exif.is_some(), format!("data.exif={}", data.exif)),
         ("data.normalization", stated.normalization().is_some(), format!("data.normalization={}", data.normalization)),
     ];
     let is_assumed = |(key, is_stated, _): &&(&str, bool, String)| !is_stated && unnamed(key);

@@ -87,8 +87,8 @@ fn metadata(description: &Description, outputs: usize) -> Vec<StringStringEntryP
     let Description { classes, normalization: Normalization { mean, std }, size, .. } = description;
     let mut pairs = vec![("kiln_version", VERSION.to_string()), ("size", format!("{:?}", [size; 2]))];
     pairs.extend([("mean", format!("{mean:?}")), ("std", format!("{std:?}"))]);
-    pairs.extend([("center_crop", description.center_crop.to_string()), ("exif", description.exif.name().into())]);
-    pairs.push(("interpolation", description.interpolation.name().into()));
+    pairs.extend([("center_crop", description.center_crop.to_string()), ("exif", description.exif.to_string())]);
+    pairs.push(("interpolation", description.interpolation.to_string()));
     if classes.len() == outputs {
         pairs.push(("classes", json!(classes).to_string()));
     }
