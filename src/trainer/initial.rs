@@ -90,7 +90,7 @@ pub(super) fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
         ))
     })?;
     let bars = Bars::new(config.run.progress);
-    let path = torchvision::fetch(name, &torchvision::cache_directory(), &|done, total| {
+    let path = torchvision::fetch_from(torchvision::HOME, name, &torchvision::cache_directory(), &|done, total| {
         bars.show(Progress::Bytes { what: name.into(), done, total });
     });
     bars.finish();

@@ -7,7 +7,6 @@
 //! formats and their metadata. The room knows no model or device.
 
 pub mod description;
-mod file;
 mod format;
 mod machine;
 mod names;
@@ -22,6 +21,7 @@ mod value;
 mod view;
 mod zip;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 pub use description::{Description, Stated};
@@ -30,7 +30,11 @@ pub use to_pth::to_pth;
 pub use transplant::{Report, transplant};
 
 use kiln_engine::state::{self, HostTensor, Metadata, StateDict};
+use kiln_system::file::{self, GIB};
 use kiln_system::{Error, Result, shown};
+
+/// Most bytes of a file, enough for weights with an optimizer's state.
+const LIMIT: u64 = 4 * GIB;
 
 /// Most names in a message.
 const MOST_NAMES: usize = 3;
@@ -58,7 +62,14 @@ pub fn read(path: &Path) -> Result<Weights> {
 }
 
 fn as_written(path: &Path) -> Result<(StateDict, Metadata)> {
-    let bytes = file::map(path)?;
+    let bytes = file::map(path, LIMIT).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge | ErrorKind::Other => Error::Checkpoint(format!(
+            "'{}' holds no weights of a ResNet: {error}; give a .pth or .safetensors file with only weights, or a \
+             checkpoint",
+            shown(path)
+        )),
+        _ => Error::io("read", path)(error),
+    })?;
     // Safetensors: the length of the header in eight bytes, then the header, a JSON object.
     if bytes.get(8) == Some(&b'{') {
         return state::from_safetensors(&bytes, path);

@@ -33,14 +33,10 @@ pub fn file_of(name: &str) -> Option<&'static str> {
     FILES.iter().map(|(file, _)| *file).find(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
 }
 
-/// The path of the weights `name` in the folder `cache`; fetches them if they are missing or damaged.
+/// The path of the weights `name`, which is `NAME-CHECKSUM.pth`, in the folder `cache`; fetches them from below the URL
+/// `base`, as [`HOME`], if they are missing or damaged.
 ///
 /// `progress` is called with the bytes so far and, if the server reports it, the total.
-pub fn fetch(name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
-    fetch_from(HOME, name, cache, progress)
-}
-
-/// [`fetch()`] for the file `NAME-CHECKSUM.pth` below the URL `base`.
 ///
 /// # Errors
 /// If `name` has no checksum, if the server cannot be reached, ends too early or sends other content, or if `cache`
