@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Folder {
         let (mut notes, mut damaged, mut samples) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         let (mut first, mut left_out) = (0, 0);
         for (split, stamps) in samples.iter_mut().zip(&stamps) {
-            let Listing { items, others } = Listing::of(&root, stamps, &classes, progress)?;
+            let (items, others) = list(&root, stamps, &classes, progress)?;
             notes.extend(note(&root.join(&stamps[0].name), &others));
             let found = inspect(&root, stamps, items, config.corrupt, progress)?;
             notes.extend(found.left_out());
@@ -184,58 +184,58 @@ fn stamps(root: &Path, split: &str) -> Result<Vec<Stamp>> {
 
 /// The sorted names of the folders in `folder`, which are those of classes.
 fn folders(folder: &Path) -> Result<Vec<String>> {
-    let folders = entries(folder)?.into_iter().filter(|entry| entry.kind == Kind::Folder);
-    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-    let named = folders.map(|entry| name(&entry.path).ok_or_else(|| unnameable(&entry.path)));
-    named.collect()
+    let folders = entries(folder)?.into_iter().filter(|(_, kind)| kind.is_some_and(|kind| kind.is_dir()));
+    let name = |(path, _): (PathBuf, _)| {
+        let name = path.file_name().and_then(|name| name.to_str()).map(String::from);
+        name.ok_or_else(|| {
+            let rule = "is not UTF-8, as that of a class must be; rename the folder";
+            Error::Data(format!("the name of '{}' {rule}", shown(path)))
+        })
+    };
+    folders.map(name).collect()
 }
 
-fn unnameable(folder: &Path) -> Error {
-    Error::Data(format!("the name of '{}' is not UTF-8, as that of a class must be; rename the folder", shown(folder)))
-}
-
-fn no_class(folder: &Path) -> Error {
-    let place = shown(folder);
-    Error::Data(format!("no class in '{place}'; make one folder per class there, with its images in it"))
-}
-
-#[derive(Default)]
-struct Listing {
-    items: Vec<Item>,
-    others: Vec<PathBuf>,
-}
-
-impl Listing {
-    fn of(root: &Path, stamps: &[Stamp], classes: &[String], progress: &dyn Fn(Progress)) -> Result<Self> {
-        let mut listing = Self::default();
-        let split = root.join(&stamps[0].name);
-        if stamps.len() == 1 {
-            return Err(no_class(&split));
-        }
-        let others = entries(&split)?.into_iter().filter(|entry| entry.kind != Kind::Folder);
-        listing.others.extend(others.map(|entry| entry.path));
-        for (file, stamp) in (0..).zip(stamps).skip(1) {
-            let place = root.join(&stamp.name);
-            let what = format!("the folders in '{}'", shown(&split));
-            progress(Progress::Files { what, done: file as usize, total: stamps.len() });
-            let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
-            let label = classes.binary_search_by(|known| known.as_str().cmp(class));
-            let label = label.map_err(|_| unknown(&place, class, classes))? as u32;
-            let (files, others): (Vec<_>, Vec<_>) = entries(&place)?.into_iter().partition(Entry::is_image);
-            if files.is_empty() {
-                let also = others.first().map(|entry| format!(", though '{}' lies there", shown(&entry.path)));
-                return Err(Error::Data(format!(
-                    "no {} file in '{}'{}; a class needs at least one image",
-                    suffixes("or"),
-                    shown(&place),
-                    also.unwrap_or_default()
-                )));
-            }
-            listing.items.extend(files.into_iter().map(|entry| Item { label, file, path: entry.path }));
-            listing.others.extend(others.into_iter().map(|entry| entry.path));
-        }
-        Ok(listing)
+/// The images of a split, and the other entries of its folders.
+fn list(
+    root: &Path,
+    stamps: &[Stamp],
+    classes: &[String],
+    progress: &dyn Fn(Progress),
+) -> Result<(Vec<Item>, Vec<PathBuf>)> {
+    let split = root.join(&stamps[0].name);
+    if stamps.len() == 1 {
+        let place = shown(split);
+        return Err(Error::Data(format!(
+            "no class in '{place}'; make one folder per class there, with its images in it"
+        )));
     }
+    let mut others = entries(&split)?;
+    others.retain(|(_, kind)| kind.is_none_or(|kind| !kind.is_dir()));
+    let mut items = Vec::new();
+    for (file, stamp) in (0..).zip(stamps).skip(1) {
+        let place = root.join(&stamp.name);
+        let what = format!("the folders in '{}'", shown(&split));
+        progress(Progress::Files { what, done: file as usize, total: stamps.len() });
+        let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
+        let label = classes.binary_search_by(|known| known.as_str().cmp(class));
+        let label = label.map_err(|_| unknown(&place, class, classes))? as u32;
+        let (files, rest): (Vec<_>, Vec<_>) = entries(&place)?.into_iter().partition(|(path, kind)| {
+            let name = path.file_name().filter(|_| kind.is_some_and(|kind| kind.is_file()));
+            name.is_some_and(|name| is_image(name.as_bytes()))
+        });
+        if files.is_empty() {
+            let also = rest.first().map(|(path, _)| format!(", though '{}' lies there", shown(path)));
+            return Err(Error::Data(format!(
+                "no {} file in '{}'{}; a class needs at least one image",
+                suffixes("or"),
+                shown(&place),
+                also.unwrap_or_default()
+            )));
+        }
+        items.extend(files.into_iter().map(|(path, _)| Item { label, file, path }));
+        others.extend(rest);
+    }
+    Ok((items, others.into_iter().map(|(path, _)| path).collect()))
 }
 
 fn unknown(place: &Path, class: &str, classes: &[String]) -> Error {
@@ -275,27 +275,8 @@ fn suffixes(conjunction: &str) -> String {
     format!(".{} {conjunction} .{last}", first.join(", ."))
 }
 
-#[derive(Debug, PartialEq)]
-enum Kind {
-    Folder,
-    File,
-    Other,
-}
-
-#[derive(Debug)]
-struct Entry {
-    path: PathBuf,
-    kind: Kind,
-}
-
-impl Entry {
-    fn is_image(&self) -> bool {
-        self.kind == Kind::File && self.path.file_name().is_some_and(|name| is_image(name.as_bytes()))
-    }
-}
-
-/// The entries of a folder but hidden ones, sorted by name.
-fn entries(folder: &Path) -> Result<Vec<Entry>> {
+/// The entries of a folder but hidden ones, sorted by name, each with its type; a dead link has none.
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, Option<FileType>)>> {
     let listed = fs::read_dir(folder).map_err(Error::io("read", folder))?;
     let mut entries = Vec::new();
     for entry in listed {
@@ -303,15 +284,11 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
         if entry.file_name().as_bytes().starts_with(b".") {
             continue;
         }
-        // The listing knows the kind of everything but links.
+        // The listing knows the type of everything but links.
         let kind = entry.file_type().ok().filter(|kind| !kind.is_symlink());
-        let kind = match kind.or_else(|| Some(fs::metadata(entry.path()).ok()?.file_type())) {
-            Some(kind) if kind.is_dir() => Kind::Folder,
-            Some(kind) if kind.is_file() => Kind::File,
-            _ => Kind::Other,
-        };
-        entries.push(Entry { path: entry.path(), kind });
+        let kind = kind.or_else(|| Some(fs::metadata(entry.path()).ok()?.file_type()));
+        entries.push((entry.path(), kind));
     }
-    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(entries)
 }
