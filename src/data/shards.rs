@@ -128,8 +128,8 @@ impl Shard<'_> {
         let file = self.store.open(&self.stamp.name).map_err(Error::io("open", &path))?;
         let file = &*file;
         let (mut content, mut group) = (FoundSamples::default(), Group::default());
-        for member in Members::of(file, self.stamp.bytes) {
-            let member = member.map_err(|fault| self.refusal(&fault))?;
+        let mut members = Members::of(file, self.stamp.bytes);
+        while let Some(member) = members.advance().map_err(|fault| self.refusal(&fault))? {
             let Some((key, suffix)) = split_name(&member.name) else {
                 content.pass(|| passed(&member, &path, "its name has no key and suffix, as KEY.jpg has"));
                 continue;

@@ -34,7 +34,6 @@ pub(super) struct Members<'a> {
     file: &'a dyn ReadAt,
     length: u64,
     at: u64,
-    ended: bool,
 }
 
 /// What extended headers say about the next member.
@@ -46,11 +45,11 @@ struct Extension {
 
 impl<'a> Members<'a> {
     pub(super) fn of(file: &'a dyn ReadAt, length: u64) -> Self {
-        Self { file, length, at: 0, ended: false }
+        Self { file, length, at: 0 }
     }
 
-    /// The next one. An error is the second half of a sentence about the archive.
-    fn advance(&mut self) -> Result<Option<Member>, String> {
+    /// The next one, if there is one. An error is the second half of a sentence about the archive.
+    pub(super) fn advance(&mut self) -> Result<Option<Member>, String> {
         let mut extension = Extension::default();
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
@@ -108,14 +107,10 @@ impl<'a> Members<'a> {
             is_over = true;
             self.at += BLOCK;
         };
-        // The checksum counts its own field as spaces.
-        let sum: u32 = bytes
-            .iter()
-            .enumerate()
-            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) })
-            .sum();
-        match header.cksum() {
-            Ok(stated) if stated == sum => Ok(Some(header)),
+        let mut summed = header.clone();
+        summed.set_cksum();
+        match (header.cksum(), summed.cksum()) {
+            (Ok(stated), Ok(sum)) if stated == sum => Ok(Some(header)),
             _ if is_over => Err(format!("has other bytes than a tar header behind its end, at byte {}", self.at)),
             _ => match COMPRESSIONS.iter().find(|(magic, _)| self.at == 0 && bytes.starts_with(magic)) {
                 Some((_, name)) => {
@@ -150,18 +145,5 @@ impl<'a> Members<'a> {
             }
         }
         Ok(())
-    }
-}
-
-impl Iterator for Members<'_> {
-    type Item = Result<Member, String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let next = self.advance().transpose();
-        self.ended = !matches!(next, Some(Ok(_)));
-        next
     }
 }
