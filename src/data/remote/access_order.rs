@@ -20,7 +20,7 @@ pub(super) struct Use {
 }
 
 /// The needs of one replica.
-struct Stream {
+pub(super) struct Stream {
     needs: Box<dyn Iterator<Item = Need> + Send>,
     /// PrefetchStream, and not yet taken by [`AccessOrder::advance`].
     queue: VecDeque<(usize, Use)>,
@@ -34,13 +34,14 @@ struct Stream {
 /// The needs of all replicas of this process.
 #[derive(Default)]
 pub(super) struct AccessOrder {
-    streams: BTreeMap<u64, Stream>,
+    pub(super) streams: BTreeMap<u64, Stream>,
     opened: u64,
     /// The next two uses of each sample.
     uses: Vec<[u32; 2]>,
     /// Whether to know all uses until the end of the next epoch, and not only the next ones.
     far: bool,
-    now: u32,
+    /// The time of the last training sample that was read.
+    pub(super) now: u32,
     /// Samples of a stream in an epoch; 0 until it is known.
     period: u32,
 }
@@ -125,15 +126,6 @@ impl AccessOrder {
             uses[0] = self.now.saturating_add(self.period);
         }
         uses[0]
-    }
-
-    /// The time of the last training sample that was read.
-    pub(super) fn now(&self) -> u32 {
-        self.now
-    }
-
-    pub(super) fn streams(&self) -> usize {
-        self.streams.len()
     }
 }
 

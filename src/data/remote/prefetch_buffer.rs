@@ -43,13 +43,6 @@ pub(super) struct PrefetchBuffer {
     pub(super) threads: usize,
 }
 
-impl Request {
-    pub(super) fn take(&mut self, id: u32, index: &Index) {
-        self.range.end = index.range(id as usize).end;
-        self.ids.push(id);
-    }
-}
-
 impl PrefetchBuffer {
     pub(super) fn new(samples: usize, cache: Option<Cache>) -> Self {
         let order = AccessOrder::new(samples, cache.is_some());
@@ -95,7 +88,7 @@ impl PrefetchBuffer {
 
     /// Gives up what was announced and never read.
     pub(super) fn sweep(&mut self, index: &Index) {
-        let now = self.order.now();
+        let now = self.order.now;
         if now < self.swept.saturating_add(MOST as u32) {
             return;
         }

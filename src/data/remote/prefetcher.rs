@@ -65,10 +65,6 @@ impl Prefetcher {
         Ok(Self { store, samples, buffer, work, arrived, limit: config.prefetch_mb << 20, lying, rank })
     }
 
-    fn index(&self) -> &Index {
-        self.samples.index()
-    }
-
     fn fetch(&self, id: u32, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
         self.store.read(self.index().file(id as usize), range).map_err(|reason| reason.to_string())
     }
@@ -131,7 +127,7 @@ impl Prefetcher {
     /// Carries requests out until nobody expects a sample.
     fn serve(&self) {
         let mut buffer = self.buffer.lock();
-        while buffer.order.streams() > 0 {
+        while !buffer.order.streams.is_empty() {
             if buffer.requests.is_empty() {
                 self.plan(&mut buffer);
             }
@@ -206,9 +202,9 @@ impl Prefetcher {
             index.file(id as usize) == file && near && range.end - request.range.start <= LARGEST
         };
         // Neighbours that are needed while half of the cache is read from here on, if the cache has room until then.
-        let room = buffer.cache.as_ref().map_or(0, Cache::room) / buffer.order.streams().max(1) as u32;
+        let room = buffer.cache.as_ref().map_or(0, Cache::room) / buffer.order.streams.len().max(1) as u32;
         let there = buffer.order.next(wanted[0]).saturating_add(room / 2);
-        let until = there.min(buffer.order.now().saturating_add(room));
+        let until = there.min(buffer.order.now.saturating_add(room));
         let is_soon = |buffer: &PrefetchBuffer, id: u32| {
             let is_there = buffer.slots.contains_key(&id) || buffer.cache.as_ref().is_some_and(|cache| cache.has(id));
             !is_there && buffer.order.next(id) <= until
@@ -245,7 +241,8 @@ impl Prefetcher {
             } else {
                 break;
             }
-            request.take(last, index);
+            request.range.end = index.range(last as usize).end;
+            request.ids.push(last);
         }
         request
     }
