@@ -3,7 +3,7 @@
 //!
 //! Read in this order: `normalization`, `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`;
 //! `samples` (encoded images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with
-//! `classes` and an `index` each, and `splits`; `root`, `store` and `remote` say where files are; then `key`,
+//! `classes` and an `index` each, and `splits`; `store` and `remote` say where files are; then `key`,
 //! `augment`, `mixing` and `batch`. This crate knows no network or device; the engine decides the order of samples.
 
 pub mod augment;
@@ -40,7 +40,6 @@ pub mod rectangle;
 #[cfg(feature = "remote")]
 mod remote;
 mod resample;
-mod root;
 pub mod sample_key;
 mod samples;
 mod shard_files;

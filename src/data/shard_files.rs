@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kiln_objects::is_url;
 use kiln_system::{Error, Result, shown};
 
 use super::Progress;
@@ -13,7 +14,6 @@ use super::classes;
 use super::config::DataConfig;
 use super::found_samples::FoundSamples;
 use super::index::{Head, Index, Sample, Stamp, newest};
-use super::root::store;
 use super::samples::in_parallel;
 use super::store::{Directory, Store};
 
@@ -225,6 +225,21 @@ impl Kind {
         }
         Ok(Default::default())
     }
+}
+
+/// The store at `root`: a directory, or the URL of an object store.
+fn store(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
+    if is_url(root) { remote(root, config) } else { Ok(Arc::new(Directory(root.to_path_buf()))) }
+}
+
+#[cfg(feature = "remote")]
+fn remote(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
+    Ok(super::remote::Remote::open(root, config)?)
+}
+
+#[cfg(not(feature = "remote"))]
+fn remote(root: &Path, _config: &DataConfig) -> Result<Arc<dyn Store>> {
+    Err(Error::usage(format!("'{}' cannot be read by this build; build with --features remote", shown(root))))
 }
 
 /// Names of classes that have only numbers.
