@@ -1,20 +1,27 @@
 //! CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in all published formats.
 //!
 //! The binary version consists of records (label bytes, then 3072 bytes of red, green and blue planes), the python
-//! version is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`. `download`
-//! fetches, `members` unpacks, `pickle` reads pickles; this file knows the file names and checks the contents.
+//! version is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`.
+//! `kiln_objects::fetch` fetches, `members` unpacks, `pickle` reads pickles; this file knows the file names and checks
+//! the contents. The data set's home publishes MD5, which detects damage but not an attack.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use kiln_objects::fetch::{self, Published};
 use kiln_system::{Error, Result, shown};
+use md5::Md5;
 
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageSet};
-use super::download::{self, Archive};
-use super::members::Members;
+use super::dataset::{CHANNELS, ImageSet};
 use super::normalization::Normalization;
-use super::{Progress, pickle};
+use super::{Progress, members, pickle};
+
+/// The data set's home; the environment variable `KILN_CIFAR_MIRROR` overrides it.
+const HOME: &str = "https://www.cs.toronto.edu/~kriz";
+
+/// Most bytes of an archive; the largest has 170 million.
+const LIMIT: u64 = 200 << 20;
 
 const SIDE: usize = 32;
 const IMAGE: usize = CHANNELS * SIDE * SIDE;
@@ -26,7 +33,8 @@ pub struct Layout {
     option: &'static str,
     binary: Format,
     python: Format,
-    archive: Archive,
+    /// MD5 of the binary version's archive, in hexadecimal.
+    md5: &'static str,
     /// Bytes of labels before the pixels of a record; the last of them is the class.
     label_bytes: usize,
     /// The pickle's entry with the classes.
@@ -61,7 +69,7 @@ pub const CIFAR10: Layout = Layout {
         train: &["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"],
         test: "test_batch",
     },
-    archive: Archive { name: "cifar-10-binary.tar.gz", md5: "c32a1d4ab5d03f1284b67883e8d87530" },
+    md5: "c32a1d4ab5d03f1284b67883e8d87530",
     label_bytes: 1,
     labels: "labels",
     class_file: "batches.meta.txt",
@@ -80,7 +88,7 @@ pub const CIFAR100: Layout = Layout {
         test: "test.bin",
     },
     python: Format { folder: "cifar-100-python", archive: "cifar-100-python.tar.gz", train: &["train"], test: "test" },
-    archive: Archive { name: "cifar-100-binary.tar.gz", md5: "03b5dce01913d631647c71ecec9e9cb8" },
+    md5: "03b5dce01913d631647c71ecec9e9cb8",
     label_bytes: 2,
     labels: "fine_labels",
     class_file: "fine_label_names.txt",
@@ -100,29 +108,48 @@ struct Location<'a> {
 /// A folder or archive with the published name is preferred to loose files in `config.dir`.
 ///
 /// # Errors
-/// [`Error::Data`] if the data set is missing, incomplete or damaged; the errors of [`download::ensure`].
-pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+/// [`Error::Data`] if the data set is missing, incomplete or damaged; the errors of [`ensure`].
+pub(super) fn load(
+    layout: &Layout,
+    config: &DataConfig,
+    progress: &dyn Fn(Progress),
+) -> Result<([ImageSet; 2], Normalization)> {
     if config.download && layout.needs_fetching(&config.dir) {
-        let base = download::base_url(std::env::var("KILN_CIFAR_MIRROR").ok());
-        download::ensure(&layout.archive, &config.dir, &base, progress)?;
+        let base = base_url(std::env::var("KILN_CIFAR_MIRROR").ok());
+        ensure(layout.binary.archive, layout.md5, &config.dir, &base, progress)?;
     }
     let place = layout.locate(&config.dir).ok_or_else(|| layout.missing(&config.dir))?;
-    let wanted = place.format.train.iter().copied().chain([place.format.test, layout.class_file]);
-    let mut members = match place.archived {
-        true => Members::of_archive(&place.path, wanted)?,
-        false => Members::of_folder(&place.path, wanted)?,
+    let Format { train, test, .. } = *place.format;
+    let wanted = [train, &[test, layout.class_file]].concat();
+    let mut files = members::read(&place.path, place.archived, &wanted)?;
+    let classes = layout.class_names(files.remove(layout.class_file));
+    let train = layout.read(&place, &mut files, train, &classes)?;
+    let validation = layout.read(&place, &mut files, &[test], &classes)?;
+    Ok(([train, validation], layout.normalization))
+}
+
+/// The base URL of the archives: `mirror` (the value of `KILN_CIFAR_MIRROR`) unless it is absent or empty.
+pub fn base_url(mirror: Option<String>) -> String {
+    let url = mirror.filter(|url| !url.is_empty()).unwrap_or_else(|| HOME.to_owned());
+    url.trim_end_matches('/').to_owned()
+}
+
+/// Ensures that `dir` holds `archive` with this MD5 in hexadecimal; otherwise fetches it from `base`.
+///
+/// # Errors
+/// If the server cannot be reached, ends too early or sends other content, or if `dir` cannot be written. An existing
+/// file is then left unchanged.
+pub fn ensure(archive: &str, md5: &str, dir: &Path, base: &str, progress: &dyn Fn(Progress)) -> Result<PathBuf> {
+    let file = Published {
+        name: archive.into(),
+        url: format!("{base}/{archive}"),
+        hash: "MD5",
+        checksum: md5.into(),
+        limit: LIMIT,
+        remedy: format!("put '{archive}' into '{}' by hand (--data-dir)", shown(dir)),
     };
-    let classes = layout.class_names(members.take(layout.class_file));
-    let train = layout.read(&mut members, place.format, place.format.train, &classes)?;
-    let validation = layout.read(&mut members, place.format, &[place.format.test], &classes)?;
-    Ok(DataSplits {
-        train: Arc::new(train),
-        validation: Arc::new(validation),
-        normalization: layout.normalization,
-        small_side: None,
-        left_out: 0,
-        notes: Vec::new(),
-    })
+    let tell = |done, total| progress(Progress::Bytes { what: archive.into(), done, total });
+    fetch::ensure::<Md5>(&file, dir, &tell)
 }
 
 impl Layout {
@@ -139,7 +166,7 @@ impl Layout {
     /// or there is an archive, whose checksum is not verified yet.
     fn needs_fetching(&self, dir: &Path) -> bool {
         self.locate(dir).is_none_or(|place| match place.archived {
-            true => place.format.archive == self.archive.name,
+            true => place.format.archive == self.binary.archive,
             false => !place.format.train.iter().all(|name| place.path.join(name).is_file()),
         })
     }
@@ -155,15 +182,22 @@ impl Layout {
         ))
     }
 
-    fn read(&self, members: &mut Members, format: &Format, names: &[&str], classes: &[String]) -> Result<ImageSet> {
+    fn read(
+        &self,
+        place: &Location,
+        files: &mut BTreeMap<String, Vec<u8>>,
+        names: &[&str],
+        classes: &[String],
+    ) -> Result<ImageSet> {
         let (mut pixels, mut labels) = (Vec::new(), Vec::new());
         for (index, name) in names.iter().enumerate() {
-            match members.take(name) {
-                Some(content) if std::ptr::eq(format, &self.python) => {
-                    self.unpickle(&content, &members.path(name), &mut pixels, &mut labels)?
+            let path = shown(place.path.join(name));
+            match files.remove(*name) {
+                Some(content) if std::ptr::eq(place.format, &self.python) => {
+                    self.unpickle(&content, &path, &mut pixels, &mut labels)?
                 }
-                Some(content) => self.decode(&content, &members.path(name), &mut pixels, &mut labels)?,
-                None if index == 0 => return Err(self.damaged(&members.path(name), "is missing")),
+                Some(content) => self.decode(&content, &path, &mut pixels, &mut labels)?,
+                None if index == 0 => return Err(self.damaged(&path, "is missing")),
                 None => {}
             }
         }

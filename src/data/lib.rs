@@ -16,7 +16,6 @@ mod color_jitter;
 pub mod config;
 pub mod dataset;
 mod decode;
-pub mod download;
 pub mod erase;
 mod exif;
 mod folder;
@@ -199,13 +198,14 @@ fn unread(config: &DataConfig) -> Error {
 }
 
 /// Images in memory, framed as squares of the configured size.
-fn in_squares(splits: DataSplits, config: &DataConfig) -> DataSplits {
-    let framed = |images: Arc<ImageSet>, side, framing| {
-        Arc::new(Arc::unwrap_or_clone(images).framed(side, framing, config.cache_mb))
-    };
+fn in_squares(([train, validation], normalization): ([ImageSet; 2], Normalization), config: &DataConfig) -> DataSplits {
+    let side = config.validation_side();
     DataSplits {
-        train: framed(splits.train, config.image_size, Framing::for_training(config)),
-        validation: framed(splits.validation, config.validation_side(), Framing::for_validation(config)),
-        ..splits
+        train: train.framed(config.image_size, Framing::for_training(config), config.cache_mb).into(),
+        validation: validation.framed(side, Framing::for_validation(config), config.cache_mb).into(),
+        normalization,
+        small_side: None,
+        left_out: 0,
+        notes: Vec::new(),
     }
 }

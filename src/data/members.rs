@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::read::GzDecoder;
 use kiln_system::file::{self, MIB};
@@ -15,42 +15,23 @@ use kiln_system::{Error, Result, shown};
 /// Most bytes of an unpacked data set; the largest has 187 million.
 const LIMIT: u64 = 256 * MIB;
 
-pub(super) struct Members {
-    origin: PathBuf,
-    files: BTreeMap<String, Vec<u8>>,
-}
-
-impl Members {
-    /// Reads the `wanted` files that exist in `folder`.
-    pub(super) fn of_folder<'a>(folder: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
-        let present = wanted.into_iter().filter(|name| folder.join(name).is_file());
-        let read = |name: &str| {
-            let path = folder.join(name);
-            Ok((name.to_owned(), file::read(&path, LIMIT).map_err(Error::io("read", path))?))
-        };
-        Ok(Self { origin: folder.to_path_buf(), files: present.map(read).collect::<Result<_>>()? })
-    }
-
-    /// Reads the `wanted` files that the `.tar.gz` at `archive` holds, in any folder.
-    pub(super) fn of_archive<'a>(archive: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
-        let wanted: Vec<&str> = wanted.into_iter().collect();
-        let file = File::open(archive).map_err(Error::io("open", archive))?;
-        let files = unpack(BufReader::new(file), &wanted).map_err(|reason| {
+/// Reads the `wanted` files that exist in a folder, or that a `.tar.gz` holds in any folder.
+pub(super) fn read(place: &Path, archived: bool, wanted: &[&str]) -> Result<BTreeMap<String, Vec<u8>>> {
+    if archived {
+        let file = File::open(place).map_err(Error::io("open", place))?;
+        return unpack(BufReader::new(file), wanted).map_err(|reason| {
             Error::Data(format!(
                 "'{}' is damaged or incomplete: {reason}; delete it and fetch it again with --download",
-                shown(archive)
+                shown(place)
             ))
-        })?;
-        Ok(Self { origin: archive.to_path_buf(), files })
+        });
     }
-
-    pub(super) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
-        self.files.remove(name)
-    }
-
-    pub(super) fn path(&self, name: &str) -> String {
-        shown(self.origin.join(name))
-    }
+    let present = wanted.iter().filter(|name| place.join(name).is_file());
+    let read = |name: &&str| {
+        let path = place.join(name);
+        Ok((name.to_string(), file::read(&path, LIMIT).map_err(Error::io("read", path))?))
+    };
+    present.map(read).collect()
 }
 
 fn unpack(archive: impl Read, wanted: &[&str]) -> std::io::Result<BTreeMap<String, Vec<u8>>> {

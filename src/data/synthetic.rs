@@ -5,13 +5,11 @@
 //! index), not on the experiment's seed. Only operations that IEEE 754 rounds exactly are used, so that every machine
 //! draws the same bytes.
 
-use std::sync::Arc;
-
 use kiln_system::{Error, Result};
 use rayon::prelude::*;
 
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageSet};
+use super::dataset::{CHANNELS, ImageSet};
 use super::normalization::Normalization;
 use super::sample_key::{absorb, mix};
 
@@ -45,19 +43,13 @@ pub enum Split {
 }
 
 /// Draws both splits, of `train_size` and `val_size` images.
-pub fn load(config: &DataConfig) -> Result<DataSplits> {
+pub(super) fn load(config: &DataConfig) -> Result<([ImageSet; 2], Normalization)> {
     if config.train_size == 0 || config.val_size == 0 {
         let rule = "data.train_size and data.val_size must be at least 1 with --data synthetic; one of them is '0'";
         return Err(Error::usage(rule));
     }
-    Ok(DataSplits {
-        train: Arc::new(draw(Split::Train, config.train_size)?),
-        validation: Arc::new(draw(Split::Validation, config.val_size)?),
-        normalization: NORMALIZATION,
-        small_side: None,
-        left_out: 0,
-        notes: Vec::new(),
-    })
+    let splits = [draw(Split::Train, config.train_size)?, draw(Split::Validation, config.val_size)?];
+    Ok((splits, NORMALIZATION))
 }
 
 /// Draws the first `len` images of a split; the class of image `i` is `i` modulo ten.
