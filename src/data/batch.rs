@@ -1,13 +1,14 @@
 //! Batches of images in host memory.
 
 use kiln_engine::parallel::Shard;
-use kiln_ops::images::{self, ByteImages, Pixels, VisibleAreas};
+use kiln_ops::images::{self, ByteImages, MixBy, Pixels, VisibleAreas};
 use kiln_system::Result;
 use rayon::prelude::*;
 
 use super::augment::Augment;
 use super::dataset::{CHANNELS, Picture};
-use super::mixing::Mix;
+use super::mixing::own_share;
+use super::normalization::Normalization;
 use super::sample_key::SampleKey;
 
 /// Minimum of images per thread if they need no decoding.
@@ -34,16 +35,6 @@ pub struct Partners {
     pub share: f32,
 }
 
-impl HostBatch {
-    pub fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-}
-
 /// Prepares one batch in parallel: `pictures` are the samples of `shard`, `partners` the images to mix into them, and
 /// how; `seed` is the experiment's.
 ///
@@ -51,32 +42,35 @@ impl HostBatch {
 /// [`kiln_system::Error::Data`] or an I/O error if an image file cannot be read or decoded.
 pub fn assemble(
     pictures: Vec<Picture>,
-    partners: Option<(Vec<Picture>, Mix)>,
+    partners: Option<(Vec<Picture>, MixBy)>,
     augment: &Augment,
     seed: u64,
     shard: &Shard,
 ) -> Result<HostBatch> {
-    let size = pictures.first().map_or([0; 2], Picture::size);
-    let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
+    let size = pictures.first().map_or([0; 2], |picture| picture.size);
+    let labels = |pictures: &[Picture]| pictures.iter().map(|picture| picture.label).collect();
     let key =
         |sample, copy: Option<&u32>| SampleKey { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
-    let (own, mut mixed, branches) = (labels(&pictures), None, Vec::new());
+    let mixed =
+        |(pictures, by): &(Vec<Picture>, MixBy)| Partners { labels: labels(pictures), share: own_share(*by, size) };
+    let Normalization { mean, std } = augment.normalization;
+    let own = Pixels { bytes: Vec::new(), shown: Vec::new() };
+    let mut batch = HostBatch {
+        images: ByteImages { own, partners: None, size, mean, std },
+        labels: labels(&pictures),
+        ids: shard.ids.clone(),
+        partners: partners.as_ref().map(mixed),
+        branches: Vec::new(),
+    };
     if shard.targets_only {
-        let share =
-            |(partners, mix): (Vec<Picture>, Mix)| Partners { labels: labels(&partners), share: mix.share(size) };
-        let images = augment.images(Pixels { bytes: Vec::new(), shown: Vec::new() }, size);
-        return Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: partners.map(share), branches });
+        return Ok(batch);
     }
-    let mut images =
-        augment.images(show(pictures, augment, size, |image| key(shard.ids[image], shard.copies.get(image)))?, size);
-    if let Some((pictures, mix)) = partners {
-        mixed = Some(Partners { labels: labels(&pictures), share: mix.share(size) });
-        if let Some(by) = mix.by() {
-            let key = |image: usize| key(shard.partners[image], shard.partner_copies.get(image));
-            images.partners = Some(images::Partners { pixels: show(pictures, augment, size, key)?, by });
-        }
+    batch.images.own = show(pictures, augment, size, |image| key(shard.ids[image], shard.copies.get(image)))?;
+    if let Some((pictures, by)) = partners {
+        let key = |image: usize| key(shard.partners[image], shard.partner_copies.get(image));
+        batch.images.partners = Some(images::Partners { pixels: show(pictures, augment, size, key)?, by });
     }
-    Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: mixed, branches })
+    Ok(batch)
 }
 
 /// Augments `pictures` of `size`, decoded once for all views of each; `key` has the key of each.

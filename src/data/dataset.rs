@@ -26,16 +26,17 @@ pub struct ImageSet {
     classes: Vec<String>,
     size: [usize; 2],
     /// The content of the fingerprint in place of the pixels; empty if it hashes the pixels.
-    identity: Vec<u8>,
+    pub(super) identity: Vec<u8>,
     /// The number of the shard of each image; empty if the order of samples does not depend on it.
-    shards: Vec<u32>,
+    pub(super) shards: Vec<u32>,
 }
 
+/// Those of `n` images, or of one.
 #[derive(Debug, Clone, PartialEq)]
 enum Pixels {
     /// `[n, 3, height, width]`.
     InMemory(Vec<u8>),
-    /// Decoded at every use; the first of the set.
+    /// Decoded at every use; the first of a set, or one.
     Encoded(Encoded),
     /// `[n, 3, height, width]` of another size, framed at every use.
     Framed { pixels: Vec<u8>, from: [usize; 2], framing: Framing },
@@ -44,34 +45,17 @@ enum Pixels {
 /// One image of a set. It is decoded and framed by [`Picture::shown`], which threads can call in parallel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
-    form: Form,
-    size: [usize; 2],
-    label: u32,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Form {
-    /// `[3, height, width]`.
-    Ready(Vec<u8>),
-    /// `[3, height, width]` of another size.
-    Framed(Vec<u8>, [usize; 2], Framing),
-    Encoded(Encoded),
+    pixels: Pixels,
+    /// `[height, width]` in pixels.
+    pub size: [usize; 2],
+    /// Its class, an index into [`ImageSet::classes`].
+    pub label: u32,
 }
 
 impl Picture {
-    /// `[height, width]` in pixels.
-    pub fn size(&self) -> [usize; 2] {
-        self.size
-    }
-
-    /// Its class, an index into [`ImageSet::classes`].
-    pub fn label(&self) -> u32 {
-        self.label
-    }
-
     /// Whether it needs no decoding or resizing.
     pub fn is_ready(&self) -> bool {
-        matches!(self.form, Form::Ready(_))
+        matches!(self.pixels, Pixels::InMemory(_))
     }
 
     /// The bytes `[3, height, width]`; `key` selects the random part if the set shows random parts.
@@ -81,14 +65,14 @@ impl Picture {
     pub fn shown(self, key: Option<SampleKey>) -> Result<Vec<u8>> {
         let side = self.size[0];
         let fresh = || vec![0; CHANNELS * side * side];
-        match self.form {
-            Form::Ready(bytes) => Ok(bytes),
-            Form::Framed(planes, from, framing) => {
+        match self.pixels {
+            Pixels::InMemory(bytes) => Ok(bytes),
+            Pixels::Framed { pixels, from, framing } => {
                 let mut bytes = fresh();
-                framing.show(&to_image(&planes, from), side, key, &mut bytes);
+                framing.show(&to_image(&pixels, from), side, key, &mut bytes);
                 Ok(bytes)
             }
-            Form::Encoded(sample) => {
+            Pixels::Encoded(sample) => {
                 let mut bytes = fresh();
                 sample.show(side, key, &mut bytes).map(|()| bytes)
             }
@@ -133,16 +117,6 @@ impl ImageSet {
         let outcomes: Vec<Result<()>> = each.map(|(path, out)| framing.show_file(path, side, None, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         Self::new(pixels, vec![0; paths.len()], vec!["unknown".into()], [side; 2])
-    }
-
-    /// The same images with `identity` in place of the pixels in the fingerprint.
-    pub(super) fn with_identity(self, identity: Vec<u8>) -> Self {
-        Self { identity, ..self }
-    }
-
-    /// The same images, with the number of the shard of each.
-    pub(super) fn in_shards(self, shards: Vec<u32>) -> Self {
-        Self { shards, ..self }
     }
 
     fn checked(self) -> Result<Self> {
@@ -207,12 +181,12 @@ impl ImageSet {
             let length = CHANNELS * size[0] * size[1];
             pixels[id as usize * length..][..length].to_vec()
         };
-        let form = match &self.pixels {
-            Pixels::InMemory(pixels) => Form::Ready(of(pixels, self.size)),
-            Pixels::Encoded(first) => Form::Encoded(first.sample(id as usize)),
-            Pixels::Framed { pixels, from, framing } => Form::Framed(of(pixels, *from), *from, *framing),
+        let pixels = match &self.pixels {
+            Pixels::InMemory(pixels) => Pixels::InMemory(of(pixels, self.size)),
+            Pixels::Encoded(first) => Pixels::Encoded(first.sample(id as usize)),
+            &Pixels::Framed { ref pixels, from, framing } => Pixels::Framed { pixels: of(pixels, from), from, framing },
         };
-        Picture { form, size: self.size, label: self.label(id) }
+        Picture { pixels, size: self.size, label: self.label(id) }
     }
 
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].

@@ -58,7 +58,7 @@ pub use decode::is_decoding;
 pub use decode::{SUFFIXES, is_image, to_image};
 pub use erase::RandomErasing;
 pub use framing::Framing;
-pub use mixing::{Mix, Mixing};
+pub use mixing::{Mixing, own_share};
 pub use normalization::{Normalization, NormalizationKind};
 pub use pack::Recipe;
 pub use rand_augment::RandAugment;

@@ -26,16 +26,6 @@ pub struct Mixing {
     pub switch_prob: f64,
 }
 
-/// How the samples of one micro-batch are mixed with their partners.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Mix {
-    None,
-    /// Mixup with this share of the own image.
-    Blend(f32),
-    /// CutMix: this rectangle is replaced by the partner's.
-    Paste(Rectangle),
-}
-
 impl Mixing {
     /// The configured mixing; `None` if no micro-batch is ever mixed.
     pub fn new(config: &DataConfig) -> Option<Self> {
@@ -44,39 +34,31 @@ impl Mixing {
         mixes.then_some(Self { mixup_alpha: mixup, cutmix_alpha: cutmix, prob: mix_prob, switch_prob: 0.5 })
     }
 
-    /// Draws the mix of a micro-batch of images of `size`; `key` is that of the first sample of the global micro-batch.
-    pub fn draw(&self, key: SampleKey, size: [usize; 2]) -> Mix {
+    /// Draws the mix of a micro-batch of images of `size`, if it is mixed; `key` is that of the first sample of the
+    /// global micro-batch.
+    pub fn draw(&self, key: SampleKey, size: [usize; 2]) -> Option<MixBy> {
         let happens = |purpose, probability| key.fraction(purpose, 0) < probability;
         if !happens(Purpose::Mix, self.prob) {
-            return Mix::None;
+            return None;
         }
         let (mixup, cutmix) = (self.mixup_alpha > 0.0, self.cutmix_alpha > 0.0);
         if cutmix && (!mixup || happens(Purpose::MixByCutmix, self.switch_prob)) {
             let centre = [(Purpose::CutmixRow, size[0]), (Purpose::CutmixColumn, size[1])];
             let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
-            share(self.cutmix_alpha, key).map_or(Mix::None, |share| Mix::Paste(patch(share, centre, size)))
+            Some(MixBy::Area(patch(share(self.cutmix_alpha, key)?, centre, size).bounds()))
         } else {
-            share(self.mixup_alpha, key).map_or(Mix::None, |share| Mix::Blend(share as f32))
+            share(self.mixup_alpha, key).map(|share| MixBy::Share(share as f32))
         }
     }
 }
 
-impl Mix {
-    /// The same for a batch; `None` if it is not mixed.
-    pub(super) fn by(&self) -> Option<MixBy> {
-        match self {
-            Self::None => None,
-            Self::Blend(share) => Some(MixBy::Share(*share)),
-            Self::Paste(rectangle) => Some(MixBy::Area(rectangle.bounds())),
-        }
-    }
-
-    /// The share of the own image in the result, 0 to 1, which is the weight of the own label in the loss.
-    pub fn share(&self, [height, width]: [usize; 2]) -> f32 {
-        match self {
-            Self::None => 1.0,
-            Self::Blend(share) => *share,
-            Self::Paste(rectangle) => (1.0 - rectangle.area() as f64 / (height * width) as f64) as f32,
+/// The share of the own image of `size` in a mixed one, 0 to 1, which is the weight of the own label in the loss.
+pub fn own_share(by: MixBy, [height, width]: [usize; 2]) -> f32 {
+    match by {
+        MixBy::Share(share) => share,
+        MixBy::Area([top, bottom, left, right]) => {
+            let replaced = f64::from(bottom - top) * f64::from(right - left);
+            (1.0 - replaced / (height * width) as f64) as f32
         }
     }
 }

@@ -40,16 +40,16 @@ pub(super) fn splits(
             progress(Progress::Files { what: shown(config.dir.join(name)), done, total });
         };
         let keeps = cached && !framing.is_random();
-        set(&samples, ids, side, framing, keeps.then_some(&report)).map(Arc::new)
+        set(&samples, ids, side, framing, keeps.then_some(&report))
     };
     let is_enlarged = config.image_size > SMALL.0;
     let small_side = is_enlarged.then(|| small_side(&*samples, training.clone())).flatten();
     let shards = if config.order == Order::Window { training.clone() } else { 0..0 };
-    let shards = shards.map(|id| samples.index().file_number(id)).collect();
-    let train = split(training, "train", config.image_size, Framing::for_training(config))?;
+    let mut train = split(training, "train", config.image_size, Framing::for_training(config))?;
+    train.shards = shards.map(|id| samples.index().file_number(id)).collect();
     Ok(DataSplits {
-        train: Arc::new(Arc::unwrap_or_clone(train).in_shards(shards)),
-        validation: split(validation, "val", config.validation_side(), Framing::for_validation(config))?,
+        train: train.into(),
+        validation: split(validation, "val", config.validation_side(), Framing::for_validation(config))?.into(),
         normalization: Normalization::IMAGENET,
         small_side,
         left_out: samples.index().head.left_out.unwrap_or_default(),
@@ -99,5 +99,7 @@ fn set(
     let all = Need { ids: ids.map(|id| id as u32).collect(), ..Need::default() };
     let _foresight = samples.clone().foresee(Box::new(std::iter::once(all)));
     in_parallel(parts, REPORT_EVERY, 0, |(id, out)| encoded.sample(id).show(side, None, out), report)?;
-    Ok(ImageSet::new(pixels, labels, classes, [side; 2])?.with_identity(identity))
+    let mut images = ImageSet::new(pixels, labels, classes, [side; 2])?;
+    images.identity = identity;
+    Ok(images)
 }

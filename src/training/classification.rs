@@ -6,12 +6,13 @@ use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
 use kiln_data::{
-    Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Mixing, Need, Picture, Purpose, SampleKey, assemble,
+    Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mixing, Need, Picture, Purpose, SampleKey, assemble,
 };
 use kiln_engine::nn::{HEAD, cross_entropy};
 use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
+use kiln_ops::images::MixBy;
 use kiln_ops::{HostOps, PrecisionKind, tensor, upload};
 use kiln_system::{Error, Result};
 
@@ -64,10 +65,10 @@ impl Classification {
     }
 
     /// How the training images of `shard` are mixed.
-    fn mix(&self, shard: &Shard) -> Option<Mix> {
+    fn mix(&self, shard: &Shard) -> Option<MixBy> {
         // Keyed by the first sample of all replicas, so that all of them draw the same.
         let first = SampleKey { seed: self.seed, epoch: shard.epoch, sample: shard.first };
-        self.mixing.map(|mixing| mixing.draw(first, self.train.size())).filter(|mix| *mix != Mix::None)
+        self.mixing?.draw(first, self.train.size())
     }
 
     /// The images of `shard` in the form for the network, in host memory; `pictures` are the decoded images.

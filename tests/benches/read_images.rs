@@ -50,7 +50,7 @@ fn main() {
             if first == 0.0 {
                 first = opened + start.elapsed().as_secs_f64();
             }
-            batch.unwrap().len()
+            batch.unwrap().ids.len()
         })
         .sum();
     let rate = read as f64 / start.elapsed().as_secs_f64();

@@ -45,7 +45,7 @@ fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
     let expected: Vec<_> = requests.iter().map(|it| assemble(&images(), &augment(), SEED, it, None).unwrap()).collect();
     assert_eq!(expected[0].labels, [3, 1, 2]);
     assert_eq!(expected[0].images.on_host().len(), 3 * 3072);
-    assert!(expected[1].is_empty() && expected[1].images.on_host().is_empty());
+    assert!(expected[1].ids.is_empty() && expected[1].images.on_host().is_empty());
     assert_eq!(load(requests), expected);
 }
 
@@ -73,7 +73,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
         Shard { epoch: 0, ids: vec![0; 8], ..Shard::default() }
     });
     let mut loader = loader(endless);
-    assert_eq!(loader.next().map(|batch| batch.unwrap().len()), Some(8));
+    assert_eq!(loader.next().map(|batch| batch.unwrap().ids.len()), Some(8));
     drop(loader);
     // The thread owned the other reference; it is gone because the thread is.
     assert_eq!(Arc::strong_count(&asked), 1);

@@ -37,8 +37,9 @@ mod views;
 
 use std::path::Path;
 
-use kiln_data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
+use kiln_data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Normalization, SampleKey, Source};
 use kiln_engine::parallel::{Shard, fetch};
+use kiln_ops::images::{ByteImages, MixBy, Pixels};
 
 /// Loads without watching the progress.
 fn load(config: &DataConfig) -> kiln_system::Result<DataSplits> {
@@ -51,10 +52,17 @@ fn assemble(
     augment: &Augment,
     seed: u64,
     shard: &Shard,
-    mix: Option<Mix>,
+    mix: Option<MixBy>,
 ) -> kiln_system::Result<HostBatch> {
-    let partners = mix.map(|mix| (fetch(images, &shard.partners).unwrap(), mix));
+    let partners = mix.map(|by| (fetch(images, &shard.partners).unwrap(), by));
     kiln_data::assemble(fetch(images, &shard.ids).unwrap(), partners, augment, seed, shard)
+}
+
+/// The first view of an image as the network gets it, `[3, height, width]`.
+fn normalized(augment: &Augment, image: &[u8], size: [usize; 2], key: SampleKey) -> Vec<f32> {
+    let (mut bytes, Normalization { mean, std }) = (vec![0; image.len()], augment.normalization);
+    let shown = vec![augment.apply_view(0, image, size, key, &mut bytes)];
+    ByteImages { own: Pixels { bytes, shown }, partners: None, size, mean, std }.on_host()
 }
 
 /// The one line with which loading `source` from `dir` fails.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use kiln_data::mixing::patch;
 use kiln_data::synthetic::{NORMALIZATION, Split, draw};
-use kiln_data::{Augment, DataConfig, HostBatch, ImageSet, Mix, Mixing, Purpose, Rectangle, SampleKey};
+use kiln_data::{Augment, DataConfig, HostBatch, ImageSet, Mixing, Purpose, Rectangle, SampleKey, own_share};
 use kiln_engine::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
+use kiln_ops::images::MixBy;
 
 use super::assemble;
 use crate::files::file;
@@ -49,7 +50,7 @@ fn world(mixing: Mixing, world_size: usize, repeats: usize) -> Vec<HostBatch> {
         Shard { epoch: 2, ids, copies, partners, partner_copies, ..Shard::default() }
     };
     let mix = mixing.draw(first, SIZE);
-    let batch = |replica| assemble(&images(), &augment(), SEED, &shard(replica), Some(mix.clone())).unwrap();
+    let batch = |replica| assemble(&images(), &augment(), SEED, &shard(replica), mix).unwrap();
     (0..world_size).map(batch).collect()
 }
 
@@ -67,6 +68,11 @@ fn samples(batches: &[HostBatch]) -> Vec<(u32, u32, u32, Vec<f32>)> {
     // Copies of one sample have their pixels to be told apart by.
     all.sort_by(|one, other| one.partial_cmp(other).expect("pixels are numbers"));
     all
+}
+
+/// The share of the own images.
+fn share(mixing: Mixing, sample: u32) -> f32 {
+    mixing.draw(key(sample), SIZE).map_or(1.0, |by| own_share(by, SIZE))
 }
 
 #[test]
@@ -99,17 +105,14 @@ fn partners_are_those_of_the_reversed_micro_batch_of_all_replicas() {
 #[test]
 fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
     let (images, augment, stride) = (images(), augment(), 3072);
-    let rectangle = Rectangle { rows: 3..20, columns: 5..9 };
     let ids = vec![4, 8, 15];
     let plain =
         assemble(&images, &augment, SEED, &Shard { epoch: 2, ids: ids.clone(), ..Shard::default() }, None).unwrap();
     assert_eq!(plain.partners, None);
     let plain = plain.images.on_host();
-    for (mix, share) in
-        [(Mix::None, 1.0), (Mix::Blend(0.3), 0.3), (Mix::Paste(rectangle.clone()), 1.0 - 17.0 * 4.0 / 1024.0)]
-    {
+    for (mix, share) in [(MixBy::Share(0.3), 0.3), (MixBy::Area([3, 20, 5, 9]), 1.0 - 17.0 * 4.0 / 1024.0)] {
         let shard = Shard { epoch: 2, ids: ids.clone(), partners: vec![15, 8, 4], ..Shard::default() };
-        let batch = assemble(&images, &augment, SEED, &shard, Some(mix.clone())).unwrap();
+        let batch = assemble(&images, &augment, SEED, &shard, Some(mix)).unwrap();
         let partners = batch.partners.clone().unwrap();
         assert_eq!((batch.labels, partners.labels), (vec![4, 8, 5], vec![5, 8, 4]));
         assert!((f64::from(partners.share) - share).abs() < 1e-7, "{mix:?}");
@@ -118,10 +121,9 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
             let (own, partner) = (plain[index], plain[(2 - at) * stride + within]);
             let (row, column) = (within % 1024 / 32, within % 32);
             let expected = match mix {
-                Mix::None => own,
-                Mix::Blend(_) => 0.3 * own + 0.7 * partner,
-                Mix::Paste(_) if (3..20).contains(&row) && (5..9).contains(&column) => partner,
-                Mix::Paste(_) => own,
+                MixBy::Share(_) => 0.3 * own + 0.7 * partner,
+                MixBy::Area(_) if (3..20).contains(&row) && (5..9).contains(&column) => partner,
+                MixBy::Area(_) => own,
             };
             assert!((value - expected).abs() < 1e-6, "{mix:?}, {index}: {value} is not {expected}");
         }
@@ -132,7 +134,7 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
 fn a_loader_mixes_as_it_is_asked() {
     let (ids, copies) = (vec![1, 2], vec![1, 0]);
     let mixed = Shard { ids, copies, partners: vec![2, 1], partner_copies: vec![0, 1], ..Shard::default() };
-    let shards = [(mixed, Some(Mix::Blend(0.75))), (Shard { ids: vec![3], ..Shard::default() }, None)];
+    let shards = [(mixed, Some(MixBy::Share(0.75))), (Shard { ids: vec![3], ..Shard::default() }, None)];
     let expected = shards.clone().map(|(shard, mix)| assemble(&images(), &augment(), SEED, &shard, mix).unwrap());
     let (images, augment) = (images(), augment());
     let show = move |(shard, mix): (Shard, _)| assemble(&images, &augment, SEED, &shard, mix);
@@ -145,7 +147,7 @@ fn shares_have_the_mean_and_the_variance_of_beta() {
     let count = 20_000;
     for alpha in [0.2, 1.0, 4.0] {
         let mixing = Mixing { mixup_alpha: alpha, cutmix_alpha: 0.0, ..BOTH };
-        let shares: Vec<f64> = (0..count).map(|sample| f64::from(mixing.draw(key(sample), SIZE).share(SIZE))).collect();
+        let shares: Vec<f64> = (0..count).map(|sample| f64::from(share(mixing, sample))).collect();
         let mean = shares.iter().sum::<f64>() / f64::from(count);
         let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / f64::from(count);
         let expected = 1.0 / (4.0 * (2.0 * alpha + 1.0));
@@ -157,7 +159,7 @@ fn shares_have_the_mean_and_the_variance_of_beta() {
 
 #[test]
 fn a_share_is_the_same_for_good() {
-    let shares = [0, 1, 2].map(|sample| Mixing { cutmix_alpha: 0.0, ..BOTH }.draw(key(sample), SIZE).share(SIZE));
+    let shares = [0, 1, 2].map(|sample| share(Mixing { cutmix_alpha: 0.0, ..BOTH }, sample));
     assert_eq!(shares, GOLDEN);
 }
 
@@ -174,7 +176,8 @@ fn rectangles_and_corrected_shares_agree_with_timm() {
         let size = [whole(0), whole(1)];
         let rectangle = patch(number(2), [whole(3), whole(4)], size);
         assert_eq!(rectangle, Rectangle { rows: whole(5)..whole(6), columns: whole(7)..whole(8) }, "{line}");
-        assert!((f64::from(Mix::Paste(rectangle).share(size)) - number(9)).abs() < 1e-7, "{line}");
+        let area = MixBy::Area([5, 6, 7, 8].map(|at| whole(at) as u16));
+        assert!((f64::from(own_share(area, size)) - number(9)).abs() < 1e-7, "{line}");
     }
 }
 
@@ -183,9 +186,10 @@ fn a_rectangle_lies_around_a_pixel_whose_row_and_column_are_drawn_apart() {
     let size = [24, 40];
     let mut whole = 0;
     for sample in 0..400 {
-        let Mix::Paste(it) = (Mixing { mixup_alpha: 0.0, ..BOTH }).draw(key(sample), size) else { panic!("no cutmix") };
-        let centre = [&it.rows, &it.columns].map(|span| span.start + span.len() / 2);
-        if it.rows.start > 0 && it.rows.end < 24 && it.columns.start > 0 && it.columns.end < 40 {
+        let mix = Mixing { mixup_alpha: 0.0, ..BOTH }.draw(key(sample), size);
+        let Some(MixBy::Area([top, bottom, left, right])) = mix else { panic!("no cutmix") };
+        let centre = [(top, bottom), (left, right)].map(|(start, end)| usize::from(start + (end - start) / 2));
+        if top > 0 && bottom < 24 && left > 0 && right < 40 {
             let drawn = [(Purpose::CutmixRow, 24), (Purpose::CutmixColumn, 40)];
             assert_eq!(centre, drawn.map(|(purpose, bound)| key(sample).draw(purpose, bound) as usize));
             whole += 1;
@@ -200,9 +204,9 @@ fn how_often_and_by_what_a_micro_batch_is_mixed_follows_the_probabilities() {
         let mut counts = [0; 3];
         (0..4_000).for_each(|sample| {
             counts[match mixing.draw(key(sample), SIZE) {
-                Mix::None => 0,
-                Mix::Blend(_) => 1,
-                Mix::Paste(_) => 2,
+                None => 0,
+                Some(MixBy::Share(_)) => 1,
+                Some(MixBy::Area(_)) => 2,
             }] += 1;
         });
         counts
@@ -223,7 +227,7 @@ fn no_alpha_makes_a_share_that_is_no_number() {
     for alpha in [f64::MIN_POSITIVE, 1e-12, 1e-3, 1e6, f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
         for sample in 0..200 {
             let mixing = Mixing { mixup_alpha: alpha, cutmix_alpha: alpha, ..BOTH };
-            let share = mixing.draw(key(sample), SIZE).share(SIZE);
+            let share = share(mixing, sample);
             assert!((0.0..=1.0).contains(&share), "alpha {alpha}: {share}");
         }
     }

@@ -88,6 +88,6 @@ fn burns_loaders_can_read_the_images_too() {
     let images = draw(Split::Validation, 3).unwrap();
     assert_eq!(Dataset::len(&images), 3);
     let picture = images.get(2).unwrap();
-    assert_eq!((picture.label(), picture.shown(None).unwrap()), (images.label(2), images.image(2).unwrap()));
+    assert_eq!((picture.label, picture.shown(None).unwrap()), (images.label(2), images.image(2).unwrap()));
     assert_eq!(images.get(3), None);
 }
