@@ -7,32 +7,23 @@
 
 use std::ops::Range;
 
-use kiln_ops::images::{ByteImages, Pixels, VisibleAreas};
+use kiln_ops::images::VisibleAreas;
 
-use super::auto_augment::AutoAugment;
+use super::auto_augment::{AutoAugment, rand_augment};
 use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
-use super::dataset::CHANNELS;
 use super::erase::RandomErasing;
 use super::normalization::Normalization;
-use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
 use super::sample_key::{Purpose, SampleKey};
 
 #[derive(Debug, Clone)]
 pub struct Augment {
-    rand_augment: Option<RandAugment>,
-    auto_augment: AutoAugment,
-    color_jitter: Option<ColorJitter>,
-    crop_padding: usize,
-    crop_fill: CropFill,
-    flip: bool,
-    cutout: usize,
-    erasing: Option<RandomErasing>,
+    /// What is done to training images; `None` if they are only normalised.
+    config: Option<DataConfig>,
     /// How often a step sees each image: of several views, the first one is only cropped and mirrored.
     pub views: usize,
-    erases_first: bool,
-    pub(super) normalization: Normalization,
+    pub normalization: Normalization,
 }
 
 /// The random crop of the padded image: an offset in whole pixels, and whether it is mirrored.
@@ -48,64 +39,22 @@ struct PaddedCrop {
 impl Augment {
     /// The configured augmentation of training images.
     pub fn new(config: &DataConfig, normalization: Normalization) -> Self {
-        let plain = Self::plain(normalization);
         if !config.augment {
-            return plain;
+            return Self::plain(normalization);
         }
-        let DataConfig { crop_fill, flip, cutout, auto_augment, views, erase_first_view: erases_first, .. } = *config;
-        let crop_padding = if config.resized_crop > 0.0 { 0 } else { config.crop_padding };
-        let (ops, magnitude, probability) =
-            (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
-        let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });
-        let erasing = (probability > 0.0).then_some(RandomErasing {
-            probability,
-            fill: config.erasing_fill,
-            count: config.erasing_count,
-        });
-        let (strength, hue) = (config.color_jitter, config.hue_jitter);
-        let color_jitter = (strength > 0.0 || hue > 0.0).then_some(ColorJitter { strength, hue });
-        Self {
-            rand_augment,
-            auto_augment,
-            color_jitter,
-            crop_padding,
-            crop_fill,
-            flip,
-            cutout,
-            erasing,
-            views,
-            erases_first,
-            ..plain
-        }
+        Self { config: Some(config.clone()), views: config.views, normalization }
     }
 
     /// Normalisation only, for validation images.
     pub fn plain(normalization: Normalization) -> Self {
-        let (rand_augment, erasing) = (None, None);
-        Self {
-            rand_augment,
-            auto_augment: AutoAugment::None,
-            color_jitter: None,
-            crop_padding: 0,
-            crop_fill: CropFill::Mean,
-            flip: false,
-            cutout: 0,
-            erasing,
-            views: 1,
-            erases_first: true,
-            normalization,
-        }
+        Self { config: None, views: 1, normalization }
     }
 
-    /// Writes the first view of `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape;
-    /// returns which of its pixels have a value.
+    /// Writes view `nth` of `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape;
+    /// returns which of its pixels have a value. All views of an image have one crop, and draws of their own for the
+    /// rest.
     ///
     /// Cutout's square is the mean, 0 after normalisation (DeVries and Taylor, 2017).
-    pub fn apply(&self, image: &[u8], size: [usize; 2], key: SampleKey, out: &mut [u8]) -> VisibleAreas {
-        self.apply_view(0, image, size, key, out)
-    }
-
-    /// As [`Augment::apply`], for view `nth`: all views of an image have one crop, and draws of their own for the rest.
     pub fn apply_view(
         &self,
         nth: usize,
@@ -115,9 +64,14 @@ impl Augment {
         out: &mut [u8],
     ) -> VisibleAreas {
         let [height, width] = size;
-        let (crop, key) = (self.crop(key), key.view(nth as u32));
+        let whole = Rectangle { rows: 0..height, columns: 0..width };
+        let Some(config) = &self.config else {
+            out.copy_from_slice(image);
+            return [whole.bounds(), [0; 4], [0; 4]];
+        };
+        let (crop, key) = (PaddedCrop::draw(config, key), key.view(nth as u32));
         let is_clean = self.views > 1 && nth == 0;
-        let varied = if is_clean { None } else { self.varied(image, size, key) };
+        let varied = if is_clean { None } else { self.varied(config, image, size, key) };
         let image = varied.as_deref().unwrap_or(image);
         let (rows, columns) = (visible(crop.top, height), visible(crop.left, width));
         let rows = if columns.is_empty() { 0..0 } else { rows };
@@ -133,14 +87,13 @@ impl Augment {
             }
         }
         let columns = if crop.mirrored { width - columns.end..width - columns.start } else { columns };
-        let inside = match self.crop_fill {
-            CropFill::Mean => Rectangle { rows, columns },
-            CropFill::Black => Rectangle { rows: 0..height, columns: 0..width },
-        };
-        let square = (self.cutout > 0 && !is_clean).then(|| self.square(size, key));
-        let erasing = self.erasing.filter(|_| self.erases_first || !is_clean);
-        let mut erased = erasing.map_or_else(Vec::new, |erasing| erasing.draw(size, key));
-        if let Some(erasing) = erasing.filter(RandomErasing::is_written) {
+        let inside = if config.crop_fill == CropFill::Mean { Rectangle { rows, columns } } else { whole };
+        let square = (config.cutout > 0 && !is_clean).then(|| square(config.cutout, size, key));
+        let (probability, count) = (config.random_erasing, config.erasing_count);
+        let erasing = RandomErasing { probability, fill: config.erasing_fill, count };
+        let spared = is_clean && !config.erase_first_view;
+        let mut erased = if spared { Vec::new() } else { erasing.draw(size, key) };
+        if erasing.is_written() {
             erasing.write(&erased, out, width, self.normalization, key);
             erased.clear();
         }
@@ -148,47 +101,41 @@ impl Augment {
     }
 
     /// The image after RandAugment or another policy and colour jitter, if there are any.
-    fn varied(&self, image: &[u8], size: [usize; 2], key: SampleKey) -> Option<Vec<u8>> {
-        let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
-        if self.auto_augment != AutoAugment::None {
-            let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
-            varied = Some(self.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
+    fn varied(&self, config: &DataConfig, image: &[u8], size: [usize; 2], key: SampleKey) -> Option<Vec<u8>> {
+        let mut varied = None;
+        for step in rand_augment(config.rand_augment_ops, config.rand_augment_magnitude, size, key) {
+            step.perform(varied.get_or_insert_with(|| image.to_vec()), size);
         }
-        if let Some(jitter) = self.color_jitter {
-            jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
+        if config.auto_augment != AutoAugment::None {
+            let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
+            varied = Some(config.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
+        }
+        let (strength, hue) = (config.color_jitter, config.hue_jitter);
+        if strength > 0.0 || hue > 0.0 {
+            ColorJitter { strength, hue }.apply(varied.get_or_insert_with(|| image.to_vec()), size, key);
         }
         varied
     }
+}
 
-    /// One image as the network gets it, `[3, height, width]`.
-    pub fn normalized(&self, image: &[u8], size: [usize; 2], key: SampleKey) -> Vec<f32> {
-        let mut bytes = vec![0; image.len()];
-        let shown = vec![self.apply(image, size, key, &mut bytes)];
-        self.images(Pixels { bytes, shown }, size).on_host()
-    }
-
-    /// Images that are not mixed.
-    pub(super) fn images(&self, own: Pixels, size: [usize; 2]) -> ByteImages {
-        let Normalization { mean, std } = self.normalization;
-        ByteImages { own, partners: None, size, mean, std }
-    }
-
-    fn crop(&self, key: SampleKey) -> PaddedCrop {
-        let padding = u32::try_from(self.crop_padding).unwrap_or(u32::MAX / 2).min(u32::MAX / 2 - 1);
+impl PaddedCrop {
+    fn draw(config: &DataConfig, key: SampleKey) -> Self {
+        let padding = if config.resized_crop > 0.0 { 0 } else { config.crop_padding };
+        let padding = u32::try_from(padding).unwrap_or(u32::MAX / 2).min(u32::MAX / 2 - 1);
         let offset = |purpose| key.draw(purpose, 2 * padding + 1) as isize - padding as isize;
-        PaddedCrop {
+        Self {
             top: offset(Purpose::CropTop),
             left: offset(Purpose::CropLeft),
-            mirrored: self.flip && key.draw(Purpose::Flip, 2) == 1,
+            mirrored: config.flip && key.draw(Purpose::Flip, 2) == 1,
         }
     }
+}
 
-    /// A square around a random pixel, clipped at the border.
-    fn square(&self, size: [usize; 2], key: SampleKey) -> Rectangle {
-        let centre = [(Purpose::CutoutRow, size[0]), (Purpose::CutoutColumn, size[1])];
-        let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
-        Rectangle::around(centre, [self.cutout; 2], size)
-    }
+/// A square around a random pixel, clipped at the border.
+fn square(side: usize, size: [usize; 2], key: SampleKey) -> Rectangle {
+    let centre = [(Purpose::CutoutRow, size[0]), (Purpose::CutoutColumn, size[1])];
+    let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
+    Rectangle::around(centre, [side; 2], size)
 }
 
 /// The places of `0..length` that are still in it when they are moved by `offset`.

@@ -34,7 +34,6 @@ mod parquet;
 mod pickle;
 mod pickle_check;
 mod pixel_ops;
-pub mod rand_augment;
 pub mod rectangle;
 #[cfg(feature = "remote")]
 mod remote;
@@ -49,9 +48,9 @@ pub mod synthetic;
 mod tar;
 
 pub use augment::Augment;
-pub use auto_augment::{AutoAugment, Operation};
+pub use auto_augment::{AutoAugment, Operation, rand_augment};
 pub use batch::{HostBatch, Partners, assemble};
-pub use color_jitter::{ColorJitter, Property};
+pub use color_jitter::ColorJitter;
 pub use config::{Corrupt, CropFill, DataConfig, Decode, ErasingFill, Exif, Interpolation, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Picture, fingerprint};
 pub use decode::is_decoding;
@@ -61,7 +60,6 @@ pub use framing::Framing;
 pub use mixing::{Mixing, own_share};
 pub use normalization::{Normalization, NormalizationKind};
 pub use pack::Recipe;
-pub use rand_augment::RandAugment;
 pub use rectangle::Rectangle;
 pub use resample::CropBox;
 pub use sample_key::{Purpose, SampleKey};

@@ -2,6 +2,8 @@
 
 use kiln_data::{Augment, CropFill, DataConfig, Normalization, Purpose, SampleKey};
 
+use super::normalized;
+
 const SIZE: [usize; 2] = [7, 5];
 const NORMALIZATION: Normalization = Normalization::CIFAR10;
 
@@ -10,7 +12,7 @@ fn image() -> Vec<u8> {
 }
 
 fn apply(augment: &Augment, key: SampleKey) -> Vec<f32> {
-    augment.normalized(&image(), SIZE, key)
+    normalized(augment, &image(), SIZE, key)
 }
 
 fn normalised(byte: u8, channel: usize) -> f32 {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kiln_data::{Augment, AutoAugment, DataConfig, Normalization, Purpose, SampleKey};
 
+use super::normalized;
 use crate::files::file;
 use crate::python::ask;
 
@@ -139,7 +140,7 @@ fn noise_is_normal() {
 fn a_policy_comes_before_everything_else_and_is_off_with_all_augmentation() {
     let config = DataConfig { auto_augment: policy("rand-m9-mstd0.5"), cutout: 5, ..DataConfig::default() };
     let shown = |config: &DataConfig, image: &[u8], sample| {
-        Augment::new(config, Normalization::IMAGENET).normalized(image, SIZE, key(sample))
+        normalized(&Augment::new(config, Normalization::IMAGENET), image, SIZE, key(sample))
     };
     let without = DataConfig { auto_augment: AutoAugment::None, ..config.clone() };
     let off = DataConfig { augment: false, ..config.clone() };

@@ -2,6 +2,7 @@
 
 use kiln_data::{Augment, DataConfig, ErasingFill, Normalization, RandomErasing, Rectangle, SampleKey};
 
+use super::normalized;
 use crate::files::file;
 
 fn key(sample: u32) -> SampleKey {
@@ -60,7 +61,7 @@ fn exactly_the_drawn_rectangle_becomes_zero_after_normalisation() {
     let config = DataConfig { random_erasing: 0.6, ..DataConfig::default() };
     let without = DataConfig { random_erasing: 0.0, ..config.clone() };
     let shown = |config: &DataConfig, sample| {
-        Augment::new(config, Normalization::CIFAR10).normalized(&image, size, key(sample))
+        normalized(&Augment::new(config, Normalization::CIFAR10), &image, size, key(sample))
     };
     let mut erased = 0;
     for sample in 0..100 {
@@ -126,8 +127,8 @@ fn random_colours_are_normal_after_normalisation_and_fill_exactly_the_rectangles
                 ..DataConfig::default()
             };
             let rectangles = RandomErasing { probability: 0.7, fill, count }.draw(size, key(sample));
-            let shown = Augment::new(&config, normalization).normalized(&image, size, key(sample));
-            let before = Augment::plain(normalization).normalized(&image, size, key(sample));
+            let shown = normalized(&Augment::new(&config, normalization), &image, size, key(sample));
+            let before = normalized(&Augment::plain(normalization), &image, size, key(sample));
             for (index, (value, before)) in shown.iter().zip(&before).enumerate() {
                 let (row, column) = (index % plane / 80, index % 80);
                 let is_inside = rectangles.iter().any(|it| it.rows.contains(&row) && it.columns.contains(&column));

@@ -6,7 +6,7 @@ use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_data::{Augment, AutoAugment, DataConfig, ErasingFill, Purpose, SampleKey};
 use kiln_engine::parallel::Shard;
 
-use super::assemble;
+use super::{assemble, normalized};
 
 const IDS: [u32; 3] = [3, 0, 2];
 const PIXELS: usize = 3 * 32 * 32;
@@ -68,7 +68,7 @@ fn views_have_one_crop_and_policies_of_their_own() {
         let varied = config.auto_augment.apply(&image, [32, 32], mean, key.view(nth as u32 / 3));
         let expected = if nth < 3 { &image } else { &varied };
         let alone = Augment::new(&DataConfig { crop_padding: 0, flip: false, ..DataConfig::default() }, NORMALIZATION);
-        assert_eq!(*view, alone.normalized(expected, [32, 32], key), "view {nth}");
+        assert_eq!(*view, normalized(&alone, expected, [32, 32], key), "view {nth}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A policy is a table: the operations, and for each the levels from which one is drawn. Read in this order:
 //! `operation` (what can be done, as by Pillow), `sampling`, `space` (torchvision's levels), `policies`, `augmix`,
-//! `timm`. RandAugment by torchvision's rules has its own keys, see `rand_augment`.
+//! `timm`. RandAugment by torchvision's rules has its own keys in the configuration.
 
 mod augmix;
 mod operation;
@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample_key::{Purpose, SampleKey};
 
+pub(super) use operation::adjust;
+use operation::drawn;
 pub use operation::{Operation, Step};
-pub(crate) use operation::{drawn, is_negative};
 pub use sampling::Sampling;
-pub(crate) use space::Space;
+pub use space::Space;
 pub use timm::TimmRand;
 
 /// What `data.auto_augment` selects.
@@ -62,6 +63,13 @@ impl AutoAugment {
         steps.into_iter().for_each(|step| step.perform(&mut image, size));
         image
     }
+}
+
+/// RandAugment (Cubuk, Zoph, Shlens and Le, 2020) with operations, strengths and signs of torchvision's: `ops` random
+/// operations of one magnitude, 0 to 30; larger ones are clamped.
+pub fn rand_augment(ops: usize, magnitude: u32, size: [usize; 2], key: SampleKey) -> impl Iterator<Item = Step> {
+    let level = magnitude.min(Space::RAND.last);
+    (0..ops as u32).map(move |nth| Space::RAND.step(drawn(&Operation::ALL, nth, key), level, nth, size, key))
 }
 
 fn trivial(size: [usize; 2], key: SampleKey) -> Step {

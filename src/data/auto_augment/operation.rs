@@ -2,7 +2,9 @@
 
 use kiln_ops::images::CHANNELS;
 
-use crate::pixel_ops::{affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched};
+use crate::pixel_ops::{
+    affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched, turn_hue,
+};
 use crate::sample_key::{Purpose, SampleKey};
 
 use super::sampling::{Sampling, sampled};
@@ -42,6 +44,8 @@ pub enum Operation {
     Invert,
     /// Adds a number to the levels below 128.
     SolarizeAdd,
+    /// Turns the circle of colours by a share of it.
+    Hue,
 }
 
 impl Operation {
@@ -65,12 +69,12 @@ impl Operation {
 }
 
 /// The operation `nth` of a sample, one of `operations`.
-pub(crate) fn drawn(operations: &[Operation], nth: u32, key: SampleKey) -> Operation {
+pub(super) fn drawn(operations: &[Operation], nth: u32, key: SampleKey) -> Operation {
     operations[key.draw_nth(Purpose::RandAugmentOperation, nth, operations.len() as u32) as usize]
 }
 
 /// Whether that is reversed.
-pub(crate) fn is_negative(nth: u32, key: SampleKey) -> bool {
+pub(super) fn is_negative(nth: u32, key: SampleKey) -> bool {
     key.draw_nth(Purpose::RandAugmentSign, nth, 2) == 1
 }
 
@@ -105,7 +109,7 @@ impl Step {
 }
 
 /// The operations that change the levels only.
-fn adjust(operation: Operation, argument: f64, image: &mut [u8], size: [usize; 2]) {
+pub(crate) fn adjust(operation: Operation, argument: f64, image: &mut [u8], size: [usize; 2]) {
     let map = |image: &mut [u8], level: &dyn Fn(u8) -> u8| map_levels(image, |_| identity().map(level));
     match operation {
         Operation::Brightness => blend(&vec![0; image.len()], image, argument),
@@ -123,6 +127,7 @@ fn adjust(operation: Operation, argument: f64, image: &mut [u8], size: [usize; 2
         Operation::SolarizeAdd => {
             map(image, &|level| if level < 128 { level.saturating_add(argument as u8) } else { level });
         }
+        Operation::Hue => turn_hue(image, argument),
         _ => {}
     }
 }

@@ -9,9 +9,9 @@ use super::sampling::Sampling;
 
 /// The strongest level of the operations; the weakest changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Space {
+pub struct Space {
     /// The index of the strongest level; the weakest has 0.
-    pub(crate) last: u32,
+    pub last: u32,
     shear: f32,
     /// The largest shift in pixels, or else as a share of the side.
     shift: [f64; 2],
@@ -23,12 +23,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) const RAND: Self =
+    pub const RAND: Self =
         Self { last: 30, shear: 0.3, shift: [0.0, 150.0 / 331.0], rotate: 30.0, blend: 0.9, bits: [8, 4] };
-    pub(crate) const AUTO: Self = Self { last: 9, ..Self::RAND };
-    pub(crate) const TRIVIAL: Self =
+    pub(super) const AUTO: Self = Self { last: 9, ..Self::RAND };
+    pub(super) const TRIVIAL: Self =
         Self { last: 30, shear: 0.99, shift: [32.0, 0.0], rotate: 135.0, blend: 0.99, bits: [8, 2] };
-    pub(crate) const AUGMIX: Self = Self { shift: [0.0, 1.0 / 3.0], bits: [4, 0], ..Self::AUTO };
+    pub(super) const AUGMIX: Self = Self { shift: [0.0, 1.0 / 3.0], bits: [4, 0], ..Self::AUTO };
 
     /// The operation `nth` of a sample, with a random direction, nearest neighbours and black.
     pub(super) fn step(&self, operation: Operation, level: u32, nth: u32, size: [usize; 2], key: SampleKey) -> Step {
@@ -37,7 +37,7 @@ impl Space {
     }
 
     /// The argument of `operation` on a level, which is at most `last`; `negative` reverses those with a direction.
-    pub(crate) fn argument(&self, operation: Operation, level: u32, negative: bool, size: [usize; 2]) -> f64 {
+    pub fn argument(&self, operation: Operation, level: u32, negative: bool, size: [usize; 2]) -> f64 {
         let signed = |most: f32| if negative { -self.at(level, 0.0, most) } else { self.at(level, 0.0, most) };
         let pixels = |length: usize| signed((self.shift[0] + self.shift[1] * length as f64) as f32).trunc();
         match operation {
