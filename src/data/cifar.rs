@@ -2,9 +2,10 @@
 //!
 //! The binary version consists of records (label bytes, then 3072 bytes of red, green and blue planes), the python
 //! version is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`.
-//! `kiln_objects::fetch` fetches, `members` unpacks, `pickle` reads pickles; this file knows the file names and checks
+//! `kiln_objects::fetch` fetches, `members` unpacks, `pickle` runs pickles; this file knows the file names and checks
 //! the contents. The data set's home publishes MD5, which detects damage but not an attack.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -15,13 +16,17 @@ use md5::Md5;
 use super::config::DataConfig;
 use super::dataset::{CHANNELS, ImageSet};
 use super::normalization::Normalization;
-use super::{Progress, members, pickle};
+use super::pickle::{Id, Pickle, Value};
+use super::{Progress, members};
 
 /// The data set's home; the environment variable `KILN_CIFAR_MIRROR` overrides it.
 const HOME: &str = "https://www.cs.toronto.edu/~kriz";
 
 /// Most bytes of an archive; the largest has 170 million.
 const LIMIT: u64 = 200 << 20;
+
+/// The latest protocol of pickles.
+const LATEST: u8 = 5;
 
 const SIDE: usize = 32;
 const IMAGE: usize = CHANNELS * SIDE * SIDE;
@@ -221,7 +226,7 @@ impl Layout {
     }
 
     fn unpickle(&self, content: &[u8], path: &str, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
-        let (data, classes) = pickle::batch(content, self.labels)
+        let (data, classes) = batch(content, self.labels)
             .map_err(|reason| self.damaged(path, &format!("is not a {} pickle: {reason}", self.title)))?;
         if classes.is_empty() || data.len() != classes.len() * IMAGE {
             let rule = format!("holds {} labels and {} bytes; it takes {IMAGE} bytes each", classes.len(), data.len());
@@ -269,4 +274,39 @@ impl Location<'_> {
             false => [self.format.train[0], self.format.test].iter().any(|name| self.path.join(name).is_file()),
         }
     }
+}
+
+/// The array `data` and the list `labels` of a pickled dictionary, or a reason that completes "... is not a CIFAR
+/// pickle: ".
+fn batch<'a>(bytes: &'a [u8], labels: &str) -> std::result::Result<(Cow<'a, [u8]>, Vec<i64>), String> {
+    let pickle = Pickle::read(bytes, LATEST)?;
+    let Value::Dict(_) = pickle.values[pickle.root] else { return Err("it holds no dictionary".into()) };
+    let entry = |name| pickle.entry(pickle.root, name).ok_or_else(|| format!("it has no entry '{name}'"));
+    let data = array(&pickle, entry("data")?).ok_or("its 'data' is not a numpy array of bytes in rows")?;
+    let classes = match &pickle.values[entry(labels)?] {
+        Value::List(items) => integers(&pickle, items),
+        _ => None,
+    };
+    Ok((data, classes.ok_or_else(|| format!("its '{labels}' is not a list of integers"))?))
+}
+
+/// The bytes of a numpy array in C order with one byte per element.
+fn array<'a>(pickle: &Pickle<'a>, id: Id) -> Option<Cow<'a, [u8]>> {
+    let Value::Tuple(state) = &pickle.values[*pickle.states.get(&id)?] else { return None };
+    let [_version, shape, _dtype, is_fortran, bytes] = <[Id; 5]>::try_from(&state[..]).ok()?;
+    let (Value::Tuple(shape), Value::Bool(false)) = (&pickle.values[shape], &pickle.values[is_fortran]) else {
+        return None;
+    };
+    let bytes = match pickle.values[bytes] {
+        Value::Bytes(bytes) => Cow::Borrowed(bytes),
+        // As Python 3 writes bytes in protocol 2.
+        Value::Text(text) => text.chars().map(|letter| u8::try_from(letter).ok()).collect::<Option<_>>()?,
+        _ => return None,
+    };
+    let elements = integers(pickle, shape)?.into_iter().try_fold(1_i64, i64::checked_mul)?;
+    (usize::try_from(elements) == Ok(bytes.len())).then_some(bytes)
+}
+
+fn integers(pickle: &Pickle, ids: &[Id]) -> Option<Vec<i64>> {
+    ids.iter().map(|id| if let Value::Int(number) = pickle.values[*id] { Some(number) } else { None }).collect()
 }

@@ -31,8 +31,7 @@ mod normalization;
 mod pack;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod pickle;
-mod pickle_check;
+pub mod pickle;
 mod pixel_ops;
 pub mod rectangle;
 #[cfg(feature = "remote")]

@@ -100,6 +100,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(escaped).collect()
 }
 
+/// A name from a file, quoted for a message: escaped, and cut after 80 characters.
+pub fn quoted(name: &str) -> String {
+    let mut characters = name.chars();
+    let start: String = characters.by_ref().take(80).flat_map(char::escape_debug).collect();
+    format!("'{start}{}'", if characters.next().is_some() { "..." } else { "" })
+}
+
 /// Line separators, and marks that reverse the text after them.
 const DIRECTIONS: [char; 11] = [
     '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}',

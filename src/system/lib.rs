@@ -10,4 +10,4 @@ mod error;
 pub mod file;
 pub mod stop;
 
-pub use error::{Error, Result, printable, shown};
+pub use error::{Error, Result, printable, quoted, shown};

@@ -5,10 +5,9 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kiln_data::{Exif, Interpolation, Normalization};
 use kiln_engine::state::Metadata;
+use kiln_system::quoted;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use super::quoted;
 
 const CLASSES: &str = "classes";
 const MEAN: &str = "mean";

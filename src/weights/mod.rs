@@ -1,24 +1,18 @@
 //! Import and export of a ResNet's weights in the formats of other programs.
 //!
 //! Weights are a [`StateDict`] with torchvision's names and layouts. `pth` reads files of `torch.save`, with `zip` (the
-//! container), `pickle` (its `value`s, created by `machine` from `operands`) and `view` (tensors in storages); `to_pth`
-//! writes them. `names` brings foreign tensors under torchvision's names, `transplant` loads them into a model's state;
-//! `onnx` writes the network; `torchvision` fetches published weights; `format` and `description` are the export
-//! formats and their metadata. The room knows no model or device.
+//! container) and [`kiln_data::pickle`]; `to_pth` writes them. `names` brings foreign tensors under torchvision's
+//! names, `transplant` loads them into a model's state; `onnx` writes the network; `torchvision` fetches published
+//! weights; `format` and `description` are the export formats and their metadata. The room knows no model or device.
 
 pub mod description;
 mod format;
-mod machine;
 mod names;
 pub mod onnx;
-mod operands;
-mod pickle;
 pub mod pth;
 mod to_pth;
 pub mod torchvision;
 mod transplant;
-mod value;
-mod view;
 mod zip;
 
 use std::io::ErrorKind;
@@ -31,7 +25,7 @@ pub use transplant::{Report, transplant};
 
 use kiln_engine::state::{self, HostTensor, Metadata, StateDict};
 use kiln_system::file::{self, GIB};
-use kiln_system::{Error, Result, shown};
+use kiln_system::{Error, Result, quoted, shown};
 
 /// Most bytes of a file, enough for weights with an optimizer's state.
 const LIMIT: u64 = 4 * GIB;
@@ -107,13 +101,6 @@ pub fn check_finite(tensors: &StateDict, origin: &str) -> Result<()> {
             Err(Error::Checkpoint(format!("{} in {origin} holds {fault}; give other weights", quoted(name))))
         }
     }
-}
-
-/// A name from a file, quoted for a message: escaped, and cut after 80 characters.
-fn quoted(name: &str) -> String {
-    let mut characters = name.chars();
-    let start: String = characters.by_ref().take(80).flat_map(char::escape_debug).collect();
-    format!("'{start}{}'", if characters.next().is_some() { "..." } else { "" })
 }
 
 /// The first few of `names`, quoted, and how many more there are.

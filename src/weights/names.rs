@@ -2,9 +2,9 @@
 //! counts of batches that old files lack.
 
 use kiln_engine::state::{HostTensor, StateDict};
-use kiln_system::{Error, Result};
+use kiln_system::{Error, Result, quoted};
 
-use super::{list, quoted};
+use super::list;
 
 /// The end of a name that every ResNet has once. What is before it is the prefix of the network: of DDP (`module.`),
 /// `torch.compile` (`_orig_mod.`), Lightning (`model.`), or of a part of a larger model.

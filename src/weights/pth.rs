@@ -1,25 +1,26 @@
 //! Reading a file of `torch.save`: a `.pth` or `.pt` with a state dictionary, in the format of PyTorch 1.6 and later (a
 //! zip archive) or in the one before.
 //!
-//! Files are untrusted. No code in them is run (see `pickle`), every stated size is checked against the available
+//! Files are untrusted. No code in them is run (see [`kiln_data::pickle`]), every stated size is checked against the available
 //! bytes, and memory is bounded by a fixed multiple of the file's length. burn-store's reader is not used: it ignores
 //! strides and fills missing bytes with zeros.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kiln_data::pickle::{Id, Pickle, Storage, Value, View};
 use kiln_engine::state::{self, Metadata, StateDict};
-use kiln_system::{Error, Result, shown};
+use kiln_system::{Error, Result, quoted, shown};
 
 use super::description::{KEYS, text};
-use super::pickle::Pickle;
-use super::value::{Id, Value};
-use super::view::{Storage, View};
+use super::few;
 use super::zip::Archive;
-use super::{few, quoted};
 
 /// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
 const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+
+/// The protocol of its pickles.
+const PROTOCOL: u8 = 2;
 
 /// Entries of a training script's checkpoint that hold a state dictionary, the most common one first.
 const ENTRIES: [&str; 7] = ["state_dict", "model_state_dict", "model", "net", "model_state", "weights", "params"];
@@ -68,7 +69,7 @@ fn from_zip(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     if entry("byteorder")?.is_some_and(|order| order != b"little") {
         return Err("its numbers are not little-endian".into());
     }
-    let pickle = Pickle::read(entry("data.pkl")?.ok_or("it has no 'data.pkl'")?)?;
+    let pickle = Pickle::read(entry("data.pkl")?.ok_or("it has no 'data.pkl'")?, PROTOCOL)?;
     let (views, metadata) = weights(&pickle)?;
     let mut storages = Storages::new();
     for Storage { key, .. } in views.values().map(|view| view.storage) {
@@ -84,7 +85,7 @@ fn from_zip(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
 fn from_old(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     let mut rest = &bytes[OLD_MAGIC.len()..];
     let mut pickle = || {
-        let pickle = Pickle::read(rest)?;
+        let pickle = Pickle::read(rest, PROTOCOL)?;
         rest = &rest[pickle.length..];
         Ok::<_, String>(pickle)
     };
@@ -173,7 +174,7 @@ fn decode(views: &BTreeMap<&str, &View<'_>>, storages: &Storages, length: usize)
         if elements.checked_mul(view.storage.width()) != Some(data.len()) {
             return Err(format!("its storage {} has {} bytes for {elements} elements", quoted(key), data.len()));
         }
-        let left = view.len().and_then(|count| budget.checked_sub(count));
+        let left = view.elements().and_then(|count| budget.checked_sub(count));
         budget = left.ok_or_else(|| format!("its tensor {} is larger than the file", quoted(name)))?;
         let bytes = view.gather(data).ok_or_else(|| format!("its tensor {} leaves its storage", quoted(name)))?;
         let tensor = state::decode(dtype, view.shape.clone(), &bytes).ok_or_else(|| {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use kiln_system::quoted;
 use rawzip::extra_fields::ExtraFieldId;
 use rawzip::{CompressionMethod, DataDescriptorOutput, Error, Header, ZipArchive, ZipArchiveWriter};
-
-use super::quoted;
 
 /// PyTorch's alignment of every entry's data, in bytes.
 const ALIGNMENT: u64 = 64;

@@ -6,7 +6,7 @@ use safetensors::Dtype;
 
 /// One-dimensional memory that tensors may share.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Storage<'a> {
+pub struct Storage<'a> {
     /// Its name in the file.
     pub key: &'a str,
     pub dtype: Dtype,
@@ -16,14 +16,14 @@ pub(super) struct Storage<'a> {
 
 impl Storage<'_> {
     /// Bytes per element.
-    pub(crate) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.dtype.bitsize() / 8
     }
 }
 
 /// The elements of a storage that form a tensor.
 #[derive(Debug, Clone)]
-pub(super) struct View<'a> {
+pub struct View<'a> {
     pub storage: Storage<'a>,
     /// The index of the first element.
     pub offset: usize,
@@ -34,15 +34,15 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// The number of elements; `None` if it overflows.
-    pub(crate) fn len(&self) -> Option<usize> {
+    pub fn elements(&self) -> Option<usize> {
         self.shape.iter().try_fold(1_usize, |product, axis| product.checked_mul(*axis))
     }
 
     /// Its elements in row-major order, from the `bytes` of its storage; `None` if it exceeds them.
     ///
-    /// Allocates at most [`View::len`] elements; the caller must limit that number.
-    pub(crate) fn gather<'d>(&self, bytes: &'d [u8]) -> Option<Cow<'d, [u8]>> {
-        let (len, width) = (self.len()?, self.storage.width());
+    /// Allocates at most [`View::elements`] elements; the caller must limit that number.
+    pub fn gather<'d>(&self, bytes: &'d [u8]) -> Option<Cow<'d, [u8]>> {
+        let (len, width) = (self.elements()?, self.storage.width());
         if len == 0 {
             return Some(Cow::Borrowed(&[]));
         }

@@ -1,5 +1,5 @@
 //! The stack machine that runs a pickle, limited to the opcodes that `torch.load(weights_only=True)` reads (protocol
-//! 2).
+//! 2), and to those with which later protocols write texts and arrays.
 //!
 //! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
 //! number of steps, which is limited. Opcodes have the names of Python's `pickletools`; `operands` reads their
@@ -11,52 +11,76 @@ use super::operands::Operands;
 use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
-/// Most steps, many times what a state dictionary with its optimizer needs. A step is at least one byte of the file and
-/// may take a hundred bytes of memory.
+/// Most steps, many times what a state dictionary with its optimizer needs, and twice what CIFAR's 50,000 images need,
+/// which have two labels and a name each. A step is at least one byte of the file and may take a hundred bytes of memory.
 const MOST_STEPS: usize = 1 << 19;
 
 const MOST_AXES: usize = 8;
 
-pub(super) struct Machine<'a> {
-    pub operands: Operands<'a>,
-    /// Every value that the program created.
+/// A pickle after its run.
+#[derive(Debug)]
+pub struct Pickle<'a> {
+    /// Every value that it created.
     pub values: Vec<Value<'a>>,
+    /// The one that it stands for.
+    pub root: Id,
+    /// The states that it gave to dictionaries, whose attributes they are, and to foreign objects.
+    pub states: BTreeMap<Id, Id>,
+    /// Its length in bytes; a file may continue after it.
+    pub length: usize,
+    /// The latest protocol that is read.
+    latest: u8,
+    operands: Operands<'a>,
     stack: Vec<Id>,
     /// Stack heights at the marks; never above the current height.
     marks: Vec<usize>,
     memo: BTreeMap<u32, Id>,
-    /// The attributes of dictionaries.
-    pub attributes: BTreeMap<Id, Id>,
 }
 
-impl<'a> Machine<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        let operands = Operands { rest: bytes };
-        let (values, memo, attributes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { operands, values, stack: Vec::new(), marks: Vec::new(), memo, attributes }
-    }
-
-    /// Runs the program and returns the value on top of the stack.
-    pub(crate) fn run(&mut self) -> Result<Id, String> {
+impl<'a> Pickle<'a> {
+    /// Runs the program at the start of `bytes`, of protocol 2 to `latest`.
+    ///
+    /// # Errors
+    /// A reason why it cannot be read, as a clause.
+    pub fn read(bytes: &'a [u8], latest: u8) -> Result<Self, String> {
+        let (values, states, memo) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (operands, stack, marks) = (Operands { rest: bytes }, Vec::new(), Vec::new());
+        let mut pickle = Self { values, root: 0, states, length: 0, latest, operands, stack, marks, memo };
         for _ in 0..MOST_STEPS {
-            match self.operands.byte()? {
-                b'.' => return self.pop(),
-                opcode => self.step(opcode)?,
+            match pickle.operands.byte()? {
+                b'.' => {
+                    pickle.root = pickle.pop()?;
+                    pickle.length = bytes.len() - pickle.operands.rest.len();
+                    // Files of the old format have several pickles.
+                    (pickle.stack, pickle.marks, pickle.memo) = Default::default();
+                    return Ok(pickle);
+                }
+                opcode => pickle.step(opcode)?,
             }
         }
-        Err(format!("its pickle takes more than {MOST_STEPS} steps, which no state_dict needs"))
+        Err(format!("its pickle takes more than {MOST_STEPS} steps, which no such file needs"))
     }
 
     fn step(&mut self, opcode: u8) -> Result<(), String> {
         let value = match opcode {
-            0x80 => return self.protocol(),
+            // Of later protocols.
+            b'B' | b'C' | 0x8c..=0x8e | 0x93..=0x96 if self.latest == 2 => return Err(unread(opcode)),
+            0x80 => match self.operands.byte()? {
+                version if (2..=self.latest).contains(&version) => return Ok(()),
+                version => {
+                    return Err(format!("its pickle has the protocol {version}; torch.save writes 2 by default"));
+                }
+            },
+            // A frame says only how many bytes follow.
+            0x95 => return self.operands.array::<8>().map(drop),
             b'(' => {
                 self.marks.push(self.stack.len());
                 return Ok(());
             }
-            b'q' | b'r' => {
-                let (index, top) = (self.operands.index(opcode == b'q')?, self.top()?);
-                self.memo.insert(index, top);
+            b'q' | b'r' | 0x94 => {
+                let next = self.memo.len() as u32;
+                let index = if opcode == 0x94 { next } else { self.operands.index(opcode == b'q')? };
+                self.memo.insert(index, self.top()?);
                 return Ok(());
             }
             b'h' | b'j' => {
@@ -78,8 +102,12 @@ impl<'a> Machine<'a> {
             0x8a => self.operands.long()?.map_or(Value::Other, Value::Int),
             b'G' => Value::Float(f64::from_be_bytes(self.operands.array()?)),
             b'X' => self.operands.text::<4>()?.map_or(Value::Other, Value::Text),
-            // As Python 2 wrote it.
-            b'U' => self.operands.text::<1>()?.map_or(Value::Other, Value::Text),
+            0x8d => self.operands.text::<8>()?.map_or(Value::Other, Value::Text),
+            // `U` as Python 2 wrote it.
+            b'U' | 0x8c => self.operands.text::<1>()?.map_or(Value::Other, Value::Text),
+            b'C' => Value::Bytes(self.operands.bytes::<1>()?),
+            b'T' | b'B' => Value::Bytes(self.operands.bytes::<4>()?),
+            0x8e | 0x96 => Value::Bytes(self.operands.bytes::<8>()?),
             b')' => Value::Tuple(Vec::new()),
             b't' => Value::Tuple(self.pop_mark()?),
             0x85..=0x87 => Value::Tuple(self.pop_many(usize::from(opcode - 0x84))?),
@@ -88,18 +116,18 @@ impl<'a> Machine<'a> {
             // An empty set.
             0x8f => Value::Other,
             b'c' => global(self.operands.line()?, self.operands.line()?)?,
+            0x93 => {
+                let [&Value::Text(name), &Value::Text(module)] = [self.pop()?, self.pop()?].map(|id| &self.values[id])
+                else {
+                    return Err("its pickle has a name that is not text".into());
+                };
+                global(module, name)?
+            }
             b'Q' => self.storage()?,
-            _ => return Err(format!("its pickle has the opcode 0x{opcode:02x}, which torch.save does not write")),
+            _ => return Err(unread(opcode)),
         };
         self.push(value);
         Ok(())
-    }
-
-    fn protocol(&mut self) -> Result<(), String> {
-        match self.operands.byte()? {
-            2 => Ok(()),
-            version => Err(format!("its pickle has the protocol {version}; torch.save writes 2 by default")),
-        }
     }
 
     fn extend_list(&mut self, single: bool) -> Result<(), String> {
@@ -125,13 +153,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Sets the state of an object; only the state of dictionaries is kept.
+    /// Sets the state of an object; that of tensors is not kept.
     fn build(&mut self) -> Result<(), String> {
         let state = self.pop()?;
         let target = self.top()?;
         match self.values[target] {
-            Value::Dict(_) => drop(self.attributes.insert(target, state)),
-            Value::Foreign(..) | Value::Tensor(_) => {}
+            Value::Dict(_) | Value::Foreign(..) => drop(self.states.insert(target, state)),
+            Value::Tensor(_) => {}
             _ => return Err("its pickle sets attributes of something that has none".into()),
         }
         Ok(())
@@ -139,7 +167,7 @@ impl<'a> Machine<'a> {
 
     /// Calls a function, or makes an object of a class. What is foreign is not called.
     fn call(&mut self) -> Result<(), String> {
-        let [function, arguments] = self.pop_pair()?;
+        let (arguments, function) = (self.pop()?, self.pop()?);
         let value = match (&self.values[function], &self.values[arguments]) {
             (Value::Foreign(module, name), Value::Tuple(_)) => Value::Foreign(module, name),
             (Value::Function(Function::OrderedDict), Value::Tuple(arguments)) => match arguments[..] {
@@ -189,6 +217,9 @@ impl<'a> Machine<'a> {
                 }
                 let view = self.view([*storage, *offset, *shape, *stride]).ok_or("one of its tensors is malformed")?;
                 Ok(Value::Tensor(Box::new(view)))
+            }
+            (Function::Encode, [text, ..]) => {
+                Ok(if let Value::Text(text) = self.values[*text] { Value::Text(text) } else { Value::Other })
             }
             _ => Err(wrong_arguments()),
         }
@@ -248,11 +279,6 @@ impl<'a> Machine<'a> {
         Ok(top)
     }
 
-    fn pop_pair(&mut self) -> Result<[Id; 2], String> {
-        let second = self.pop()?;
-        Ok([self.pop()?, second])
-    }
-
     fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, String> {
         if self.available() < count { Err(exhausted()) } else { Ok(self.stack.split_off(self.stack.len() - count)) }
     }
@@ -261,6 +287,10 @@ impl<'a> Machine<'a> {
         let mark = self.marks.pop().ok_or_else(exhausted)?;
         Ok(self.stack.split_off(mark))
     }
+}
+
+fn unread(opcode: u8) -> String {
+    format!("its pickle has the opcode 0x{opcode:02x}, which Kiln does not read")
 }
 
 fn exhausted() -> String {

@@ -1,21 +1,22 @@
-//! The values that a pickle may create: dictionaries, tensors and their parts. Everything else is foreign: it has a
-//! name and is neither run nor looked into.
+//! The values that a pickle may create: plain ones, dictionaries, tensors and their parts. Everything else is foreign: it
+//! has a name and is not run.
 
+use kiln_system::quoted;
 use safetensors::Dtype;
 
-use super::quoted;
 use super::view::{Storage, View};
 
 /// The index of a value among all values of a program.
-pub(super) type Id = usize;
+pub type Id = usize;
 
 #[derive(Debug)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
     None,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(&'a str),
+    Bytes(&'a [u8]),
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
@@ -31,12 +32,14 @@ pub(super) enum Value<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Function {
+pub enum Function {
     OrderedDict,
     RebuildTensor,
     RebuildParameter,
     /// With a function of this list, the type of its result, and its arguments.
     RebuildTyped,
+    /// The bytes of a text in Latin-1, as Python 3 writes them in protocol 2.
+    Encode,
 }
 
 /// Modules that only a malicious file names; `torch.load` blocks the same.
@@ -46,7 +49,7 @@ const BLOCKED: [&str; 4] = ["sys", "os", "posix", "nt"];
 pub(super) fn global<'a>(module: &'a str, name: &'a str) -> Result<Value<'a>, String> {
     if BLOCKED.contains(&module) {
         let name = quoted(&format!("{module}.{name}"));
-        return Err(format!("its pickle asks for {name}, which no state_dict needs; it was not executed"));
+        return Err(format!("its pickle asks for {name}, which no such file needs; it was not executed"));
     }
     let function = match (module, name) {
         ("collections", "OrderedDict") => Function::OrderedDict,
@@ -54,6 +57,7 @@ pub(super) fn global<'a>(module: &'a str, name: &'a str) -> Result<Value<'a>, St
         ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state")
         | ("torch.nn.parameter", "Parameter") => Function::RebuildParameter,
         ("torch._tensor", "_rebuild_from_type_v2") => Function::RebuildTyped,
+        ("_codecs", "encode") => Function::Encode,
         _ => return Ok(storage(module, name).map_or(Value::Foreign(module, name), Value::Type)),
     };
     Ok(Value::Function(function))

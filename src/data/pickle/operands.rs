@@ -2,11 +2,12 @@
 //!
 //! Lengths are checked against the available bytes; strings are borrowed.
 
+#[derive(Debug)]
 pub(super) struct Operands<'a> {
-    pub rest: &'a [u8],
+    pub(super) rest: &'a [u8],
 }
 
-/// An operand, or a reason that completes "... is not a readable PyTorch file".
+/// An operand, or a reason as that of `Pickle::read`.
 type Outcome<T> = Result<T, String>;
 
 impl<'a> Operands<'a> {
@@ -16,20 +17,20 @@ impl<'a> Operands<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
         Ok(*self.take(N)?.first_chunk().expect("as many bytes as were asked for"))
     }
 
-    pub(crate) fn byte(&mut self) -> Outcome<u8> {
+    pub(super) fn byte(&mut self) -> Outcome<u8> {
         self.array().map(|[byte]| byte)
     }
 
-    pub(crate) fn index(&mut self, is_short: bool) -> Outcome<u32> {
+    pub(super) fn index(&mut self, is_short: bool) -> Outcome<u32> {
         if is_short { self.byte().map(u32::from) } else { self.array().map(u32::from_le_bytes) }
     }
 
     /// An integer after its length, little-endian in two's complement; `None` if it has more than 64 bits.
-    pub(crate) fn long(&mut self) -> Outcome<Option<i64>> {
+    pub(super) fn long(&mut self) -> Outcome<Option<i64>> {
         let count = self.byte()?;
         let bytes = self.take(count.into())?;
         let sign = if bytes.last().is_some_and(|byte| *byte >= 0x80) { 0xff } else { 0 };
@@ -39,15 +40,19 @@ impl<'a> Operands<'a> {
         Ok(Some(i64::from_le_bytes(number)))
     }
 
-    /// A text after its length in `N` bytes; `None` if it is not UTF-8.
-    pub(crate) fn text<const N: usize>(&mut self) -> Outcome<Option<&'a str>> {
+    /// Bytes after their length in `N` bytes.
+    pub(super) fn bytes<const N: usize>(&mut self) -> Outcome<&'a [u8]> {
         let mut length = [0; 8];
         length[..N].copy_from_slice(&self.array::<N>()?);
-        let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| too_short())?;
-        Ok(std::str::from_utf8(self.take(length)?).ok())
+        self.take(usize::try_from(u64::from_le_bytes(length)).map_err(|_| too_short())?)
     }
 
-    pub(crate) fn line(&mut self) -> Outcome<&'a str> {
+    /// The same as a text; `None` if it is not UTF-8.
+    pub(super) fn text<const N: usize>(&mut self) -> Outcome<Option<&'a str>> {
+        Ok(std::str::from_utf8(self.bytes::<N>()?).ok())
+    }
+
+    pub(super) fn line(&mut self) -> Outcome<&'a str> {
         let length = self.rest.iter().position(|byte| *byte == b'\n').ok_or_else(too_short)?;
         let line = self.take(length + 1)?;
         std::str::from_utf8(&line[..length]).map_err(|_| "it contains a name that is not UTF-8".into())
