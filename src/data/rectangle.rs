@@ -23,11 +23,6 @@ impl Rectangle {
         Self { rows, columns }
     }
 
-    /// Number of pixels.
-    pub fn area(&self) -> usize {
-        self.rows.len() * self.columns.len()
-    }
-
     /// Its ends, which a batch stores for each image.
     pub(super) fn bounds(&self) -> Area {
         [self.rows.start, self.rows.end, self.columns.start, self.columns.end].map(|at| at as u16)

@@ -113,6 +113,27 @@ fn pickle_of_python_2(labels: &str, label: u8, shape: u16) -> Vec<u8> {
     pickle
 }
 
+/// The same for CIFAR-10 as Python 3 writes it again, in protocol 4.
+fn pickle_of_python_3(label: u8) -> Vec<u8> {
+    let text = |text: &str| [b"\x8c".as_slice(), &[text.len() as u8], text.as_bytes(), b"\x94"].concat();
+    let array = [text("numpy._core.multiarray"), text("_reconstruct"), b"\x93\x94".to_vec(), text("numpy")].concat();
+    let made = b"\x93\x94K\0\x85\x94C\x01b\x94\x87\x94R\x94(K\x01K\x01M\0\x0c\x86\x94h\x07".to_vec();
+    let bytes = [text("dtype"), b"\x93\x94".to_vec(), text("u1"), b"\x89\x88\x87\x94R\x94(K\x03".to_vec()].concat();
+    let state = b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0t\x94b\x89B\0\x0c\0\0".to_vec();
+    let start =
+        [b"\x80\x04\x95\0\0\0\0\0\0\0\0}\x94(C\x06labels\x94]\x94K", [label].as_slice(), b"aC\x04data\x94"].concat();
+    [start, array, text("ndarray"), made, bytes, text("|"), state, vec![200; 3072], b"\x94t\x94bu.".to_vec()].concat()
+}
+
+#[test]
+fn a_batch_that_was_pickled_again_is_read() {
+    let dir = tempdir().unwrap();
+    for name in ["data_batch_1", "test_batch"] {
+        fs::write(dir.path().join(name), pickle_of_python_3(7)).unwrap();
+    }
+    assert_eq!(summary(&from(Source::Cifar10, dir.path())), [(7, 200)]);
+}
+
 #[test]
 fn cifar_100_is_read_with_its_fine_labels_in_both_versions() {
     let (binary, python) = (tempdir().unwrap(), tempdir().unwrap());
