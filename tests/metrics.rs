@@ -85,8 +85,10 @@ fn a_step_without_a_rate_says_so_everywhere() {
         Box::new(Csv::open(&csv, 0).unwrap()),
         Box::new(Console::new(screen.clone(), GOAL, 1)),
     ];
-    sinks.record(&Record::Step(StepRecord { images_per_second: None, ..step(1) })).unwrap();
-    sinks.record(&Record::Epoch(EpochRecord { images_per_second: None, ..epoch(1) })).unwrap();
+    for sink in &mut sinks {
+        sink.record(&Record::Step(StepRecord { images_per_second: None, ..step(1) })).unwrap();
+        sink.record(&Record::Epoch(EpochRecord { images_per_second: None, ..epoch(1) })).unwrap();
+    }
     assert!(matches!(
         records(&jsonl)[..],
         [
@@ -263,13 +265,15 @@ fn lines_come_every_n_steps_or_about_every_two_seconds_and_at_the_end() {
 fn a_closed_pipe_or_terminal_silences_the_console_and_does_not_end_the_run() {
     let (pipe, terminal) = (Screen::broken(), Screen::broken());
     let bar = Bar::on(ProgressDrawTarget::term_like(Box::new(terminal)), GOAL);
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Console::new(pipe.clone(), GOAL, 1)), Box::new(bar)];
-    for n in 1..4 {
-        sinks.record(&Record::Step(step(n))).unwrap();
-        sinks.validating(1, 2).unwrap();
-        sinks.record(&Record::Epoch(epoch(n))).unwrap();
+    let mut sinks: [Box<dyn Sink>; 2] = [Box::new(Console::new(pipe.clone(), GOAL, 1)), Box::new(bar)];
+    for sink in &mut sinks {
+        for n in 1..4 {
+            sink.record(&Record::Step(step(n))).unwrap();
+            sink.validating(1, 2).unwrap();
+            sink.record(&Record::Epoch(epoch(n))).unwrap();
+        }
+        sink.finish().unwrap();
     }
-    sinks.finish().unwrap();
     assert_eq!(pipe.lines().len(), 1);
 }
 

@@ -26,22 +26,3 @@ pub trait Sink: Send {
         Ok(())
     }
 }
-
-/// Several sinks as one; the first error ends the call.
-impl Sink for Vec<Box<dyn Sink>> {
-    fn record(&mut self, record: &Record) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.record(record))
-    }
-
-    fn validating(&mut self, done: usize, total: usize) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.validating(done, total))
-    }
-
-    fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.picture(tag, step, png))
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.finish())
-    }
-}

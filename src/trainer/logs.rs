@@ -71,7 +71,8 @@ impl Logs {
         let (directory_name, settings) = (directory.to_path_buf(), config.to_toml());
         let (epochs, steps) = (goal.epochs, goal.steps);
         let start = StartRecord { step: kept.step, epochs, steps, directory: directory_name, settings };
-        sinks.record(&Record::Start(Box::new(start)))?;
+        let start = Record::Start(Box::new(start));
+        sinks.iter_mut().try_for_each(|sink| sink.record(&start))?;
         let open =
             |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();
         Ok(Self {
@@ -81,6 +82,10 @@ impl Logs {
             units: open("units.jsonl", run.log_units)?,
             store: first.then(|| Store::open(directory).map(|store| Arc::new(Mutex::new(store)))).transpose()?,
         })
+    }
+
+    pub(super) fn record(&mut self, record: &Record) -> Result<()> {
+        self.sinks.iter_mut().try_for_each(|sink| sink.record(record))
     }
 }
 

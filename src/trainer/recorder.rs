@@ -22,7 +22,7 @@ use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::metrics::line::generation_line;
-use crate::metrics::{EpochRecord, GenerationRecord, Record, Sink, StepRecord, Throughput, resident_memory};
+use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Throughput, resident_memory};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
@@ -115,7 +115,7 @@ impl Recorder {
         let pictures = fetch(self.task.train.as_ref(), &shard.ids)?;
         let batch = self.task.assemble(Split::Training, pictures, &shard)?;
         let png = pictures::sheet(&batch, self.snapshots.description.normalization);
-        self.logs.sinks.picture("train/images", report.step, &png)
+        self.logs.sinks.iter_mut().try_for_each(|sink| sink.picture("train/images", report.step, &png))
     }
 
     /// Writes the predictions of the best model so far for the validation images.
@@ -124,8 +124,8 @@ impl Recorder {
         let of = format!("epoch {}, the best so far", report.epoch + 1);
         let evaluation = evaluation::evaluation(&self.task.validation, &report.validation, &predictions, of)?;
         evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
-        let matrix = pictures::matrix(&evaluation);
-        matrix.map_or(Ok(()), |png| self.logs.sinks.picture("validation/confusion", report.step, &png))
+        let Some(png) = pictures::matrix(&evaluation) else { return Ok(()) };
+        self.logs.sinks.iter_mut().try_for_each(|sink| sink.picture("validation/confusion", report.step, &png))
     }
 
     /// Logs what units have computed since the last call.
@@ -178,7 +178,7 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.step(record, report);
         }
-        self.logs.sinks.record(&Record::Step(record))?;
+        self.logs.record(&Record::Step(record))?;
         if self.snapshots.config.run.tensorboard && self.logs.store.is_some() {
             self.show_batch(report)?;
         }
@@ -187,7 +187,7 @@ impl Observer for Recorder {
 
     fn validating(&mut self, done: usize, total: usize) {
         // A progress bar that cannot be drawn is no reason to stop.
-        drop(self.logs.sinks.validating(done, total));
+        drop(self.logs.sinks.iter_mut().try_for_each(|sink| sink.validating(done, total)));
     }
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
@@ -217,12 +217,12 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.epoch(record);
         }
-        self.logs.sinks.record(&Record::Epoch(record))?;
+        self.logs.record(&Record::Epoch(record))?;
         if report.is_best && self.logs.store.is_some() {
             self.show(report)?;
         }
         // A stopped run will be resumed.
-        if report.is_last { self.logs.sinks.finish() } else { Ok(()) }
+        if report.is_last { self.logs.sinks.iter_mut().try_for_each(|sink| sink.finish()) } else { Ok(()) }
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
@@ -245,7 +245,7 @@ impl Observer for Recorder {
             say(&generation_line(&record));
         }
         self.totals.lock().begin(&report.position, plan, succession.leads);
-        self.logs.sinks.record(&Record::Generation(record))
+        self.logs.record(&Record::Generation(record))
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {

@@ -6,15 +6,14 @@
 mod event;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc::{CRC_32_ISCSI, Crc};
 use kiln_system::{Error, Result};
-use prost::Message;
 
-use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
+use self::event::{FILE_VERSION, SESSION_LOG, SUMMARY, event, image, scalar, session_start, text};
 use super::record::{EpochRecord, Record, StepRecord};
 use super::sink::Sink;
 use super::utilization::Utilization;
@@ -25,15 +24,16 @@ const PREFIX: &str = "events.out.tfevents.";
 /// CRC-32C, also known as CRC-32/ISCSI.
 const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
-/// Most seconds of training until a step becomes visible.
-const FLUSH_INTERVAL: f64 = 1.0;
+/// Seconds of training between two looks at the devices.
+const LOOK_INTERVAL: f64 = 1.0;
 
 #[derive(Debug)]
 pub struct TensorBoard {
     path: PathBuf,
-    file: BufWriter<File>,
-    /// The [`StepRecord::seconds`] of the last periodic flush.
-    flushed: Option<f64>,
+    /// Each event is one write, so that readers see it at once.
+    file: File,
+    /// The [`StepRecord::seconds`] of the last look at the devices.
+    looked: Option<f64>,
     utilization: Option<Utilization>,
 }
 
@@ -46,13 +46,11 @@ impl TensorBoard {
         fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
         let path = directory.join(file_name(directory)?);
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
-        let mut board = Self { path, file: BufWriter::new(file), flushed: None, utilization: None };
-        board.write(0, What::FileVersion("brain.Event:2".into()))?;
+        let mut board = Self { path, file, looked: None, utilization: None };
+        board.write(0, FILE_VERSION, b"brain.Event:2")?;
         // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a
         // new run needs one too.
-        let start = SessionLog { status: SessionStatus::Start.into() };
-        board.write(after_step.saturating_add(1), What::SessionLog(start))?;
-        board.flush()?;
+        board.write(after_step.saturating_add(1), SESSION_LOG, &session_start())?;
         Ok(board)
     }
 
@@ -63,22 +61,18 @@ impl TensorBoard {
 
     /// Shows a text in Markdown under `tag`.
     pub fn text(&mut self, tag: &str, step: usize, markdown: &str) -> Result<()> {
-        self.show(step, vec![Value::text(tag, markdown)])?;
-        self.flush()
+        self.write(step, SUMMARY, &text(tag, markdown))
     }
 
-    fn show(&mut self, step: usize, value: Vec<Value>) -> Result<()> {
-        self.write(step, What::Summary(Summary { value }))
+    fn write(&mut self, step: usize, what: u8, content: &[u8]) -> Result<()> {
+        let record = record(&event(now(), step, what, content));
+        self.file.write_all(&record).map_err(Error::io("write", &self.path))
     }
 
-    fn write(&mut self, step: usize, what: What) -> Result<()> {
-        let step = i64::try_from(step).unwrap_or(i64::MAX);
-        let event = Event { wall_time: now(), step, what: Some(what) };
-        write_record(&mut self.file, &event.encode_to_vec()).map_err(Error::io("write", &self.path))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.file.flush().map_err(Error::io("write", &self.path))
+    /// Shows scalars by their tags.
+    fn show<'a>(&mut self, step: usize, scalars: impl IntoIterator<Item = (&'a str, f64)>) -> Result<()> {
+        let values: Vec<u8> = scalars.into_iter().flat_map(|(tag, value)| scalar(tag, value)).collect();
+        self.write(step, SUMMARY, &values)
     }
 
     fn step(&mut self, record: &StepRecord) -> Result<()> {
@@ -90,16 +84,14 @@ impl TensorBoard {
             ("throughput/images_per_second", record.images_per_second),
             ("throughput/step_seconds", Some(record.step_seconds)),
         ];
-        let values = scalars.into_iter().filter_map(|(tag, value)| Some(Value::scalar(tag, value?)));
-        self.show(record.step, values.collect())?;
-        if self.flushed.is_none_or(|last| record.seconds - last >= FLUSH_INTERVAL) {
-            self.flushed = Some(record.seconds);
+        self.show(record.step, scalars.into_iter().filter_map(|(tag, value)| Some((tag, value?))))?;
+        if self.looked.is_none_or(|last| record.seconds - last >= LOOK_INTERVAL) {
+            self.looked = Some(record.seconds);
             for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {
                 let tag = |what: &str| format!("device/{}/{what}", load.device);
                 let (busy, memory) = (tag("utilization_percent"), tag("memory_bytes"));
-                self.show(record.step, vec![Value::scalar(&busy, load.percent), Value::scalar(&memory, load.memory)])?;
+                self.show(record.step, [(&busy[..], load.percent), (&memory, load.memory)])?;
             }
-            self.flush()?;
         }
         Ok(())
     }
@@ -112,8 +104,7 @@ impl TensorBoard {
             ("epoch/train_loss", record.train_loss),
             ("epoch/train_accuracy", record.train_accuracy),
         ];
-        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
-        self.flush()
+        self.show(record.step, scalars)
     }
 }
 
@@ -128,19 +119,10 @@ impl Sink for TensorBoard {
 
     fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
         // The width and height of a PNG file begin at its seventeenth byte.
-        let side = |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?)));
+        let side =
+            |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?) as usize));
         let [width, height] = [16, 20].map(|at| side(at).unwrap_or_default());
-        self.show(step, vec![Value::image(tag, png, width, height)])?;
-        self.flush()
-    }
-
-    /// Flushes, because no steps do so during a validation.
-    fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
-        self.flush()
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.flush()
+        self.write(step, SUMMARY, &image(tag, png, width, height))
     }
 }
 
@@ -159,14 +141,12 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Writes a TFRecord: the length of the payload as a little-endian `u64`, the masked CRC of these eight bytes, the
-/// payload, and the masked CRC of the payload.
-fn write_record(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+/// A TFRecord: the length of the payload as a little-endian `u64`, the masked CRC of these eight bytes, the payload,
+/// and the masked CRC of the payload.
+fn record(payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u64).to_le_bytes();
-    out.write_all(&length)?;
-    out.write_all(&masked_crc(&length).to_le_bytes())?;
-    out.write_all(payload)?;
-    out.write_all(&masked_crc(payload).to_le_bytes())
+    let [length_crc, payload_crc] = [&length[..], payload].map(|bytes| masked_crc(bytes).to_le_bytes());
+    [&length[..], &length_crc, payload, &payload_crc].concat()
 }
 
 /// The format masks its CRCs because the CRC of data that holds CRCs is weak.
