@@ -2,33 +2,33 @@
 
 use std::path::Path;
 
-use ::csv::{ReaderBuilder, StringRecord, Writer, WriterBuilder};
+use ::csv::{Reader, Writer, WriterBuilder};
 use kiln_system::Result;
 use serde::Serialize;
 
 use super::journal::Journal;
-use super::record::Record;
+use super::record::{EpochRecord, Record};
 use super::sink::Sink;
 
 #[derive(Debug)]
-pub struct Csv {
-    journal: Journal,
-}
+pub struct Csv(Journal);
 
 impl Csv {
     /// Opens the file. `epoch_end` is the step at which the last completed and validated epoch ended, 0 in a new run.
     ///
     /// Incomplete rows and rows of later epochs are dropped: the run will write them again.
     pub fn open(path: &Path, epoch_end: usize) -> Result<Self> {
-        let journal = Journal::open(path, |text| up_to(text, epoch_end))?;
-        Ok(Self { journal })
+        let is_kept = |record: &EpochRecord| record.step <= epoch_end;
+        let kept =
+            |old: &[u8]| Reader::from_reader(old).into_deserialize().flatten().filter(is_kept).collect::<Vec<_>>();
+        Journal::open(path, |old| rows(&kept(old), true)).map(Self)
     }
 }
 
 impl Sink for Csv {
     fn record(&mut self, record: &Record) -> Result<()> {
         let Record::Epoch(record) = record else { return Ok(()) };
-        self.journal.append(&rows(&[record], self.journal.is_empty()?))
+        self.0.append(&rows(&[record], self.0.is_empty()?))
     }
 }
 
@@ -47,24 +47,6 @@ pub fn table<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>) 
     let mut writer = Writer::from_writer(Vec::new());
     for row in rows {
         writer.write_record(row.into_iter().map(cell)).expect("rows of one length are a table, and memory takes it");
-    }
-    text(writer)
-}
-
-/// The header and the rows up to and including a step; nothing if there is no such row.
-fn up_to(old: &[u8], epoch_end: usize) -> Vec<u8> {
-    let mut reader = ReaderBuilder::new().from_reader(old);
-    let Ok(header) = reader.headers().cloned() else { return Vec::new() };
-    let Some(column) = header.iter().position(|name| name == "step") else { return Vec::new() };
-    let step = |row: &StringRecord| row.get(column)?.parse::<usize>().ok();
-    let rows = reader.records().flatten().filter(|row| step(row).is_some_and(|step| step <= epoch_end));
-    let mut kept = rows.peekable();
-    if kept.peek().is_none() {
-        return Vec::new();
-    }
-    let mut writer = Writer::from_writer(Vec::new());
-    for row in std::iter::once(header).chain(kept) {
-        writer.write_record(&row).expect("the reader passes rows of one length only");
     }
     text(writer)
 }
