@@ -28,7 +28,7 @@ fn a_profile_shows_the_phases_of_every_replica() {
 #[test]
 fn devices_are_waited_for_only_while_somebody_takes_the_time() {
     assert!(!kiln_ops::is_timed());
-    tracing::subscriber::with_default(Profiler::new().subscriber(), || assert!(kiln_ops::is_timed()));
+    tracing::subscriber::with_default(Profiler::default().subscriber(), || assert!(kiln_ops::is_timed()));
     assert!(!kiln_ops::is_timed());
 }
 

@@ -4,7 +4,8 @@
 //! only if there is a [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host
 //! and a device has the field `bytes`; one with the field `operation` is called by that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,7 +24,9 @@ use super::warnings::warnings;
 /// Most spans in the trace, about 100 bytes each in its file; the table counts all.
 pub(crate) const TRACED: usize = 500_000;
 
-/// Records the phases of this process.
+/// What the table calls a phase.
+type Name = Cow<'static, str>;
+
 #[derive(Debug, Clone)]
 pub struct Profiler {
     record: Arc<Mutex<Record>>,
@@ -35,7 +38,7 @@ pub struct Profiler {
 #[derive(Debug, Default)]
 struct Record {
     /// Totals by thread and path (names from the outermost phase inwards), in the order of first appearance.
-    totals: Vec<((String, Vec<&'static str>), Total)>,
+    totals: Vec<((String, Vec<Name>), Total)>,
     spans: Vec<Span>,
 }
 
@@ -48,7 +51,7 @@ struct Total {
 
 #[derive(Debug)]
 struct Span {
-    name: &'static str,
+    name: Name,
     bytes: u64,
     thread: String,
     start: Duration,
@@ -56,15 +59,10 @@ struct Span {
 }
 
 impl Profiler {
-    /// A profiler without a subscriber.
-    pub fn new() -> Self {
-        Self { record: Arc::default(), start: Instant::now(), clock: SystemTime::now() }
-    }
-
     /// Installs the profiler for the life of the process, and passes warnings to `print`. `None` if there is already a
     /// global subscriber.
     pub fn start(print: fn(&str)) -> Option<Self> {
-        let profiler = Self::new();
+        let profiler = Self::default();
         let subscriber = profiler.subscriber().with(warnings(print));
         tracing::subscriber::set_global_default(subscriber).ok().map(|()| profiler)
     }
@@ -90,8 +88,8 @@ impl Profiler {
         }
         for (thread, mut phases) in threads {
             // An outer phase is recorded after its inner ones.
-            let outermost: Vec<&str> = phases.iter().map(|(path, _)| path[0]).collect();
-            phases.sort_by_key(|(path, _)| (outermost.iter().position(|name| *name == path[0]), path.len()));
+            let outermost: Vec<&Name> = phases.iter().map(|(path, _)| &path[0]).collect();
+            phases.sort_by_key(|(path, _)| (outermost.iter().position(|name| **name == path[0]), path.len()));
             write!(text, "\n{thread}").expect("writing to a string cannot fail");
             for (path, Total { count, bytes, time }) in phases {
                 let name = format!("{}{}", "  ".repeat(path.len()), path[path.len() - 1]);
@@ -130,9 +128,10 @@ impl Profiler {
     }
 }
 
+/// A profiler without a subscriber.
 impl Default for Profiler {
     fn default() -> Self {
-        Self::new()
+        Self { record: Arc::default(), start: Instant::now(), clock: SystemTime::now() }
     }
 }
 
@@ -147,7 +146,7 @@ struct Fields {
     /// Bytes that it copies between host and device.
     bytes: u64,
     /// Its name, if that is not the span's.
-    name: Option<&'static str>,
+    name: Option<Name>,
 }
 
 impl Visit for Fields {
@@ -157,28 +156,16 @@ impl Visit for Fields {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "operation" {
-            self.name = Some(kept(value));
+            self.name = Some(value.to_string().into());
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "kernel.name" {
             let is_copy = format!("{value:?}").contains("contiguous");
-            self.name = Some(if is_copy { "layout copy" } else { "kernel" });
+            self.name = Some(if is_copy { "layout copy" } else { "kernel" }.into());
         }
     }
-}
-
-/// A name for the life of the process; there are a few, of the operations that Kiln adds to Burn's.
-fn kept(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock();
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let name: &'static str = Box::leak(name.into());
-    names.insert(name);
-    name
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
@@ -201,7 +188,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
         let Some(began) = span.extensions_mut().remove::<Instant>() else { return };
         let length = began.elapsed();
         let bytes = span.extensions().get::<Fields>().map_or(0, |fields| fields.bytes);
-        let path: Vec<&'static str> = span.scope().from_root().map(|span| name(&span)).collect();
+        let path: Vec<Name> = span.scope().from_root().map(|span| name(&span)).collect();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_string();
         let mut record = self.0.record.lock();
         if record.spans.len() < TRACED {
@@ -218,7 +205,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
     }
 }
 
-/// What the table calls a phase.
-fn name<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> &'static str {
-    span.extensions().get::<Fields>().and_then(|fields| fields.name).unwrap_or(span.name())
+fn name<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Name {
+    span.extensions().get::<Fields>().and_then(|fields| fields.name.clone()).unwrap_or(span.name().into())
 }

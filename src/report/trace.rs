@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::metrics::TRACED;
 
@@ -12,15 +13,7 @@ pub struct Trace {
     #[serde(rename = "traceEvents")]
     events: Vec<Event>,
     #[serde(rename = "otherData", default)]
-    origin: Origin,
-}
-
-/// When the times of a trace begin.
-#[derive(Debug, Default, Deserialize)]
-struct Origin {
-    /// Microseconds since 1970.
-    #[serde(default)]
-    start: f64,
+    origin: Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,7 +62,7 @@ impl Trace {
 
     /// Seconds since 1970 at the start of the trace.
     pub fn start(&self) -> f64 {
-        self.origin.start / 1e6
+        self.origin["start"].as_f64().unwrap_or(0.0) / 1e6
     }
 
     /// The spans of every thread with its name, sorted by their start, outer ones first.
