@@ -1,7 +1,7 @@
 //! The evaluation part of the page: per-class accuracy, confusion matrix and samples.
 
 use super::evaluation::{Evaluation, Sample};
-use super::markup::{escape, folded, tiles};
+use super::markup::{escape, folded, tiles, unless_empty};
 use super::results::percent;
 use super::table::{Cell, Table};
 
@@ -17,8 +17,8 @@ pub(crate) fn html(evaluation: &Evaluation) -> String {
     let scores = if evaluation.classes.len() > FEW_CLASSES { folded("Accuracy by class", &scores) } else { scores };
     let matrix =
         if evaluation.classes.len() > MOST_CLASSES { mistakes(evaluation).html() } else { matrix(evaluation).html() };
-    let beside = if scores.is_empty() { scores } else { format!("<div class=\"beside\">\n{scores}{matrix}</div>\n") };
-    let of = if evaluation.of.is_empty() { String::new() } else { format!("<p>Of {}.</p>\n", escape(&evaluation.of)) };
+    let beside = unless_empty(&scores, || format!("<div class=\"beside\">\n{scores}{matrix}</div>\n"));
+    let of = unless_empty(&evaluation.of, || format!("<p>Of {}.</p>\n", escape(&evaluation.of)));
     [of, totals(evaluation), beside, samples(evaluation)].concat()
 }
 
@@ -33,7 +33,7 @@ fn scores(evaluation: &Evaluation) -> Table {
     let mut table = Table::new("Accuracy by class", ["Class", "Images", "Precision", "Accuracy"]);
     for (name, score) in evaluation.classes.iter().zip(evaluation.scores()) {
         let accuracy = score.accuracy();
-        let cell = Cell::Bar(accuracy.map_or("\u{2013}".into(), percent), accuracy.unwrap_or(0.0));
+        let cell = Cell::bar(&accuracy.map_or("\u{2013}".into(), percent), accuracy.unwrap_or(0.0));
         let precision = Cell::number(score.precision().map_or("\u{2013}".into(), percent));
         table.rows.push(vec![Cell::text(name), Cell::number(score.images), precision, cell]);
     }
@@ -45,17 +45,14 @@ fn matrix(evaluation: &Evaluation) -> Table {
     let mut table = Table::new("Images by true class (row) and predicted class (column)", ["Class"]);
     table.head.extend(evaluation.classes.iter().cloned());
     let scores = evaluation.scores();
-    let empty = |name| std::iter::once(Cell::text(name)).chain(scores.iter().map(|_| shade(0, 0.0, false))).collect();
+    let none = || Cell::shade(0, 0.0, false);
+    let empty = |name: &String| std::iter::once(Cell::text(name)).chain(scores.iter().map(|_| none())).collect();
     table.rows = evaluation.classes.iter().take(scores.len()).map(empty).collect();
     for (truth, predicted, images) in &evaluation.confusion {
         let share = *images as f64 / scores[*truth].images.max(1) as f64;
-        table.rows[*truth][1 + predicted] = shade(*images, share, truth == predicted);
+        table.rows[*truth][1 + predicted] = Cell::shade(*images, share, truth == predicted);
     }
     table
-}
-
-fn shade(images: u64, share: f64, right: bool) -> Cell {
-    Cell::Shade(images.to_string(), share, right)
 }
 
 fn mistakes(evaluation: &Evaluation) -> Table {

@@ -41,40 +41,33 @@ fn encoded(part: &[u8]) -> String {
     part.iter().map(encode).collect()
 }
 
+/// What `html` makes of `body`; empty if that is.
+pub(super) fn unless_empty(body: &str, html: impl FnOnce() -> String) -> String {
+    if body.is_empty() { String::new() } else { html() }
+}
+
 /// A section with a heading; empty if `body`, which is HTML, is empty.
 pub(super) fn section(heading: &str, body: &str) -> String {
-    if body.is_empty() {
-        return String::new();
-    }
-    format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(heading))
+    unless_empty(body, || format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(heading)))
 }
 
 /// A section that is initially folded; `body` is HTML.
 pub(super) fn folded(summary: &str, body: &str) -> String {
-    if body.is_empty() {
-        return String::new();
-    }
-    format!("<details>\n<summary>{}</summary>\n{body}</details>\n", escape(summary))
+    unless_empty(body, || format!("<details>\n<summary>{}</summary>\n{body}</details>\n", escape(summary)))
 }
 
 /// Notes at the top of the page; empty without notes.
 pub(super) fn notes(notes: &[String]) -> String {
-    if notes.is_empty() {
-        return String::new();
-    }
     let notes: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
-    format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n")
+    unless_empty(&notes, || format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n"))
 }
 
 /// Tiles of a name, a value and a remark.
 pub(super) fn tiles(tiles: &[(&str, String, String)]) -> String {
-    if tiles.is_empty() {
-        return String::new();
-    }
     let tile = |(name, value, remark): &(&str, String, String)| {
-        let remark =
-            if remark.is_empty() { String::new() } else { format!("<dd class=\"remark\">{}</dd>", escape(remark)) };
+        let remark = unless_empty(remark, || format!("<dd class=\"remark\">{}</dd>", escape(remark)));
         format!("<div><dt>{}</dt><dd>{}</dd>{remark}</div>\n", escape(name), escape(value))
     };
-    format!("<dl class=\"tiles\">\n{}</dl>\n", tiles.iter().map(tile).collect::<String>())
+    let tiles: String = tiles.iter().map(tile).collect();
+    unless_empty(&tiles, || format!("<dl class=\"tiles\">\n{tiles}</dl>\n"))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kiln_system::shown;
 
 use super::chart::Figure;
-use super::markup::{self, escape, folded, section};
+use super::markup::{self, escape, folded, section, unless_empty};
 use super::pipeline::Pipeline;
 use super::run::Run;
 use super::table::{Cell, Table};
@@ -62,7 +62,7 @@ fn figures(figures: impl IntoIterator<Item = (Figure, String)>) -> String {
         format!("<figure>\n{}<figcaption>{remarks}</figcaption>\n</figure>\n", svg::inline(&figure))
     };
     let figures: String = figures.into_iter().map(html).collect();
-    if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
+    unless_empty(&figures, || format!("<div class=\"charts\">\n{figures}</div>\n"))
 }
 
 /// The sections of one run; with several runs, their headings name the run.
@@ -110,7 +110,7 @@ fn epochs(run: &Run) -> Table {
         let rate = it.images_per_second.map(|it| format!("{it:.0}")).unwrap_or_default();
         let rest = [format!("{:.3e}", it.lr), rate, format!("{:.0}", it.seconds)];
         let numbers = [it.epoch.to_string(), it.step.to_string(), train, train_accuracy, val, top1, top5];
-        numbers.into_iter().chain(rest).map(Cell::Number).collect()
+        numbers.into_iter().chain(rest).map(Cell::number).collect()
     }));
     table
 }
@@ -126,11 +126,11 @@ fn phases(run: &Run) -> Table {
         }
         let each = 1e3 * phase.seconds / phase.calls.max(1) as f64;
         table.rows.push(vec![
-            Cell::Indented(phase.path.len(), phase.path.last().cloned().unwrap_or_default()),
+            Cell::indented(phase.path.last().map_or("", String::as_str), phase.path.len()),
             Cell::number(format!("{:.2} s", phase.seconds)),
             Cell::number(phase.calls),
             Cell::number(format!("{each:.2} ms")),
-            Cell::Bar(format!("{:.1} %", 100.0 * phase.share), phase.share),
+            Cell::bar(&format!("{:.1} %", 100.0 * phase.share), phase.share),
         ]);
     }
     table
@@ -142,7 +142,7 @@ fn generations(run: &Run) -> Table {
     table.rows.extend(run.generations.iter().map(|it| {
         let pause = it.pause_seconds.map_or("-".into(), |seconds| format!("{seconds:.1} s"));
         let numbers = [it.generation.to_string(), it.step.to_string(), it.members.to_string(), pause];
-        numbers.into_iter().map(Cell::Number).chain([Cell::text(&it.why)]).collect()
+        numbers.into_iter().map(Cell::number).chain([Cell::text(&it.why)]).collect()
     }));
     table
 }

@@ -79,7 +79,7 @@ pub(crate) fn html(runs: &[Run]) -> String {
     let mut table = Table::new("Validation accuracy; throughput in images/s", ["Run"]);
     for (run, numbers) in runs.iter().zip(&all) {
         let cells = known.iter().map(|at| Cell::number(&numbers[*at].1));
-        let name = Cell::Link(run.name.clone(), run.link.clone());
+        let name = Cell::link(&run.name, run.link.as_deref());
         table.rows.push(std::iter::once(name).chain(cells).collect());
     }
     table.head.extend(known.iter().map(|at| all[0][*at].0.to_string()));
@@ -98,7 +98,7 @@ pub(crate) fn differences(runs: &[Run]) -> String {
     let differs = |key: &&&String| known.windows(2).any(|two| two[0].setting(key) != two[1].setting(key));
     for key in keys.iter().filter(differs).filter(|key| **key != OUTPUT_DIR) {
         let values = runs.iter().map(|run| Cell::text(run.setting(key).unwrap_or(UNKNOWN)));
-        table.rows.push(std::iter::once(Cell::text(*key)).chain(values).collect());
+        table.rows.push(std::iter::once(Cell::text(key)).chain(values).collect());
     }
     table.html()
 }

@@ -8,57 +8,44 @@ const MOST_ROWS: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub caption: String,
-    /// A header for every column.
     pub head: Vec<String>,
     pub rows: Vec<Vec<Cell>>,
 }
 
+/// The HTML of a cell, and its attributes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cell {
-    Text(String),
-    /// A text that leads to this address, if there is one.
-    Link(String, Option<String>),
-    /// A text at this level of indentation.
-    Indented(usize, String),
-    Number(String),
-    /// A number with a bar of this share, 0 to 1.
-    Bar(String, f64),
-    /// A number on a shade of this strength, 0 to 1, and whether it counts correct predictions.
-    Shade(String, f64, bool),
-}
+pub(crate) struct Cell(String, String);
 
 impl Cell {
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
+    pub(crate) fn text(text: &str) -> Self {
+        Self(escape(text), String::new())
+    }
+
+    /// A text that leads to this address, if there is one.
+    pub(crate) fn link(text: &str, to: Option<&str>) -> Self {
+        let Some(to) = to else { return Self::text(text) };
+        Self(format!("<a href=\"{}\">{}</a>", escape(to), escape(text)), String::new())
+    }
+
+    /// A text at this level of indentation.
+    pub(crate) fn indented(text: &str, depth: usize) -> Self {
+        Self(escape(text), format!(" style=\"padding-left:{}em\"", 0.6 + 1.2 * depth as f64))
     }
 
     pub(crate) fn number(number: impl ToString) -> Self {
-        Self::Number(number.to_string())
+        Self(escape(&number.to_string()), " class=\"number\"".into())
     }
 
-    fn content(&self) -> String {
-        match self {
-            Self::Text(text) | Self::Indented(_, text) | Self::Number(text) | Self::Shade(text, ..) => escape(text),
-            Self::Link(text, Some(to)) => format!("<a href=\"{}\">{}</a>", escape(to), escape(text)),
-            Self::Link(text, None) => escape(text),
-            Self::Bar(text, share) => {
-                let share = share.clamp(0.0, 1.0);
-                format!("<span class=\"bar\" style=\"--share:{share:.3}\"></span>{}", escape(text))
-            }
-        }
+    /// A number with a bar of this share, 0 to 1.
+    pub(crate) fn bar(number: &str, share: f64) -> Self {
+        let bar = format!("<span class=\"bar\" style=\"--share:{:.3}\"></span>", share.clamp(0.0, 1.0));
+        Self(bar + &escape(number), " class=\"number barred\"".into())
     }
 
-    fn attributes(&self) -> String {
-        match self {
-            Self::Text(_) | Self::Link(..) => String::new(),
-            Self::Indented(depth, _) => format!(" style=\"padding-left:{}em\"", 0.6 + 1.2 * *depth as f64),
-            Self::Number(_) => " class=\"number\"".into(),
-            Self::Bar(..) => " class=\"number barred\"".into(),
-            Self::Shade(_, strength, right) => {
-                let class = if *right { "right" } else { "wrong" };
-                format!(" class=\"number {class}\" style=\"--shade:{:.0}%\"", 45.0 * strength.clamp(0.0, 1.0))
-            }
-        }
+    /// A number of images on a shade of this strength, 0 to 1, and whether it counts correct predictions.
+    pub(crate) fn shade(images: u64, strength: f64, right: bool) -> Self {
+        let (class, shade) = (if right { "right" } else { "wrong" }, 45.0 * strength.clamp(0.0, 1.0));
+        Self(images.to_string(), format!(" class=\"number {class}\" style=\"--shade:{shade:.0}%\""))
     }
 }
 
@@ -69,14 +56,12 @@ impl Table {
 
     /// The table, which scrolls if it is too wide; empty without rows.
     pub(crate) fn html(&self) -> String {
-        if self.rows.is_empty() {
+        let count = self.rows.len();
+        if count == 0 {
             return String::new();
         }
-        let mut caption = self.caption.clone();
-        if self.rows.len() > MOST_ROWS {
-            caption += &format!(" (the first {MOST_ROWS} of {} rows)", self.rows.len());
-        }
-        let caption = escape(&caption);
+        let first = if count > MOST_ROWS { format!(" (the first {MOST_ROWS} of {count} rows)") } else { String::new() };
+        let caption = escape(&self.caption) + &first;
         let head: String = self.head.iter().map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect();
         let rows: String = self.rows.iter().take(MOST_ROWS).map(|row| html_row(row)).collect();
         format!(
@@ -89,13 +74,9 @@ impl Table {
 }
 
 fn html_row(row: &[Cell]) -> String {
-    let cell = |(column, cell): (usize, &Cell)| {
-        let (attributes, content) = (cell.attributes(), cell.content());
-        if column == 0 {
-            format!("<th scope=\"row\"{attributes}>{content}</th>")
-        } else {
-            format!("<td{attributes}>{content}</td>")
-        }
+    let cell = |(column, Cell(content, attributes)): (usize, &Cell)| match column {
+        0 => format!("<th scope=\"row\"{attributes}>{content}</th>"),
+        _ => format!("<td{attributes}>{content}</td>"),
     };
     format!("<tr>{}</tr>\n", row.iter().enumerate().map(cell).collect::<String>())
 }
