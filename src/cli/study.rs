@@ -9,9 +9,8 @@ use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
-use crate::study::finding;
 use crate::study::scaling::{Mode, Sizes};
-use crate::trainer::{PlanOptions, find, plan, scaling};
+use crate::trainer::{find_batch_size, find_learning_rate, plan, scaling};
 
 #[derive(Debug, Args)]
 pub struct Scaling {
@@ -98,8 +97,8 @@ impl Run for Plan {
     }
 
     fn run(self) -> Result<u8> {
-        let options = PlanOptions { processes: self.nproc.into(), run: self.run };
-        plan(&options, &self.training.arguments, &self.training.request.alone())
+        let Training { arguments, request } = self.training;
+        plan(self.nproc.into(), self.run, &arguments, &request.alone())
     }
 }
 
@@ -159,16 +158,18 @@ impl Run for Find {
     }
 
     fn run(self) -> Result<u8> {
-        let (what, Common { output_dir, training }) = match self.what {
+        match self.what {
             What::Lr { from, to, .. } if from >= to => {
                 let rule = format!("--from must be below --to, got '{from}' and '{to}'; swap them");
-                return Err(Error::usage(rule));
+                Err(Error::usage(rule))
             }
-            What::Lr { from, to, steps, common } => {
-                (finding::Find::LearningRate { from, to, steps: steps.into() }, common)
+            What::Lr { from, to, steps, common: Common { output_dir, training } } => {
+                let request = training.request.alone();
+                find_learning_rate([from, to], steps.into(), &training.arguments, &request, &output_dir)
             }
-            What::BatchSize { largest, common } => (finding::Find::BatchSize { largest: largest as usize }, common),
-        };
-        find(&what, &training.arguments, &training.request.alone(), &output_dir)
+            What::BatchSize { largest, common: Common { output_dir, training } } => {
+                find_batch_size(largest as usize, &training.arguments, &training.request.alone(), &output_dir)
+            }
+        }
     }
 }

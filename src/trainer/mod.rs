@@ -38,8 +38,8 @@ mod succession;
 mod terminal;
 
 pub use commands::{
-    Answers, PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members,
-    membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
+    Answers, Question, SweepOptions, Verification, doctor, evaluate, export, find_batch_size, find_learning_rate,
+    launch, members, membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
 };
 pub use prepare::prepare_process;
 pub use pretrained::completed;

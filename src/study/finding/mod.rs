@@ -23,20 +23,6 @@ pub use search::{Bounds, MemoryLine, Outcome, Trial, next};
 use super::write;
 use kiln_system::Result;
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Find {
-    /// A learning rate, by a range test.
-    LearningRate {
-        /// The lowest rate, of all replicas together.
-        from: f64,
-        /// The highest.
-        to: f64,
-        steps: usize,
-    },
-    /// The largest batch of a replica that fits.
-    BatchSize { largest: usize },
-}
-
 #[derive(Serialize)]
 struct File<'a, Findings> {
     about: &'a BTreeMap<String, String>,

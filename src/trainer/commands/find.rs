@@ -9,32 +9,26 @@ use sysinfo::System;
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
-use crate::study::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
+use crate::study::finding::{Analysis, Bounds, Outcome, Probe, RangeTest, Trial, next};
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 
 /// Steps of a trial; the first one does not count for its speed.
 const TRIAL: usize = 4;
 
-pub fn find(what: &Find, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
-    listen(false);
-    match *what {
-        Find::LearningRate { from, to, steps } => learning_rate([from, to], steps, arguments, request, output),
-        Find::BatchSize { largest } => batch_size(largest, arguments, request, output),
-    }
-}
-
 fn create(output: &Path) -> Result<()> {
     std::fs::create_dir_all(output).map_err(Error::io("create", output))
 }
 
-fn learning_rate(
+/// A range test of `steps` steps, with rates of all replicas together from the lowest to the highest.
+pub fn find_learning_rate(
     [from, to]: [f64; 2],
     steps: usize,
     arguments: &[OsString],
     request: &Request,
     output: &Path,
 ) -> Result<u8> {
+    listen(false);
     let own = ["optim.learning_rate", "schedule.kind", "schedule.final_lr", "run.limit_train_batches"];
     refuse(request, "find lr", &own)?;
     let config = resolve(request)?.config;
@@ -72,7 +66,9 @@ fn learning_rate(
     Ok(u8::from(test.verdict.is_err()))
 }
 
-fn batch_size(largest: usize, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
+/// Trials of batch sizes of a replica up to `largest`.
+pub fn find_batch_size(largest: usize, arguments: &[OsString], request: &Request, output: &Path) -> Result<u8> {
+    listen(false);
     refuse(request, "find batch-size", &["parallel.batch_size"])?;
     let config = resolve(request)?.config;
     create(output)?;

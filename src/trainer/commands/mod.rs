@@ -1,7 +1,7 @@
 //! The commands other than `train`, one file each.
 //!
-//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with
-//! `replay.rs`, and `compare_runs.rs` compares two runs.
+//! `find.rs`, [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with `replay.rs`,
+//! and `compare_runs.rs` compares two runs.
 
 mod compare_runs;
 mod doctor;
@@ -25,11 +25,11 @@ mod verify;
 pub use doctor::doctor;
 pub use evaluate::evaluate;
 pub use export::export;
-pub use find::find;
+pub use find::{find_batch_size, find_learning_rate};
 pub use launch::launch;
 pub use membership::{members, rendezvous, secret};
 pub use pack::pack;
-pub use plan::{PlanOptions, plan};
+pub use plan::plan;
 pub use predict::{Answers, Question, predict};
 pub use replay::Verification;
 pub use scaling::scaling;

@@ -25,18 +25,11 @@ const BEST: usize = 3;
 const WARMUP: usize = 3;
 const STEPS: usize = 10;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlanOptions {
-    /// Processes with a device each; 1 for one process with all devices.
-    pub processes: usize,
-    /// Whether to train the best placements for some steps.
-    pub run: bool,
-}
-
-/// Compares the placements of trainings by `arguments`, which resolve to `request`; returns the exit code.
-pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) -> Result<u8> {
+/// Compares the placements of trainings by `arguments`, which resolve to `request`, in `processes` processes with a
+/// device each, or in one with all devices; with `run`, trains the best for some steps. Returns the exit code.
+pub fn plan(processes: usize, run: bool, arguments: &[OsString], request: &Request) -> Result<u8> {
     listen(false);
-    let several = options.processes > 1;
+    let several = processes > 1;
     let own = ["parallel.stages", "parallel.split_points", "parallel.gpu_ids"];
     refuse(request, "plan", if several { &own } else { &own[..2] })?;
     let mut request = request.clone();
@@ -45,13 +38,13 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
     };
     set("parallel.stages", "auto".into(), "--stages");
     if several {
-        let ids: Vec<usize> = (0..options.processes).collect();
+        let ids: Vec<usize> = (0..processes).collect();
         set("parallel.gpu_ids", text::joined(&ids), "--gpu-ids");
     }
     let mut config = resolve(&with_weights(request))?.config;
     // Black images replace Parquet files that no run has converted yet.
     config.run.dry_run = true;
-    if config.parallel.link > 0.0 && (options.run || !several) {
+    if config.parallel.link > 0.0 && (run || !several) {
         return Err(Error::usage(
             "--link cannot be combined with --run or one process; use --nproc N without --run, or remove --link",
         ));
@@ -59,7 +52,7 @@ pub fn plan(options: &PlanOptions, arguments: &[OsString], request: &Request) ->
     let planning = search(&config, several)?;
     say(&format!("\n{planning}"));
     notes(&config.parallel, &planning, several).iter().for_each(|note| say(&format!("note: {note}")));
-    if options.run { compare(&planning, &config.parallel.gpu_ids, several, arguments) } else { Ok(0) }
+    if run { compare(&planning, &config.parallel.gpu_ids, several, arguments) } else { Ok(0) }
 }
 
 /// What the numbers ignore, or what would change them.
@@ -78,7 +71,6 @@ fn notes(parallel: &ParallelConfig, planning: &Planning, several: bool) -> Vec<S
     notes
 }
 
-/// Measures the devices and compares their placements.
 fn search(config: &Config, several: bool) -> Result<Planning> {
     let backend = backend(config.parallel.backend)?;
     let membership = alone(&config.parallel);
