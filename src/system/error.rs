@@ -40,6 +40,9 @@ pub enum Error {
     /// Another run has what this one needs. Exit code 75: try again.
     #[error("{}", printable(.0))]
     Busy(String),
+    /// A signal ended the command, which has nothing more to say. Exit code of the signal.
+    #[error("")]
+    Stopped(u8),
 }
 
 /// The result of anything that can end a command.
@@ -73,6 +76,7 @@ impl Error {
         match self {
             Self::Usage(_) => 2,
             Self::PeerLost(_) | Self::Busy(_) => 75,
+            Self::Stopped(code) => *code,
             _ => 1,
         }
     }

@@ -19,8 +19,6 @@ use parking_lot::Mutex;
 pub(super) struct Ended {
     /// Its exit code; 128 + signal if one killed it.
     pub(super) code: u8,
-    /// The code with which this process must end too, because it was signalled.
-    pub(super) stop: Option<u8>,
     /// The line that most likely says why it failed.
     pub(super) error_line: Option<String>,
 }
@@ -37,11 +35,13 @@ impl Ended {
 ///
 /// From the first call on, signals no longer end this process: calls after one start nothing. Several threads may run a
 /// child each.
+///
+/// # Errors
+/// [`Error::Stopped`] if this process must end too, because it was signalled.
 pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quiet: bool) -> Result<Ended> {
     let (post, events) = channel();
     if let Some(signal) = pass_signals(&post)? {
-        let code = code_of(signal);
-        return Ok(Ended { code, stop: Some(code), error_line: None });
+        return Err(Error::Stopped(code_of(signal)));
     }
     let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
     let child = command(&program, &arguments.into_iter().map(Into::into).collect::<Vec<OsString>>());
@@ -52,10 +52,11 @@ pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quie
     };
     let policy = ExitPolicy::new(Some(GRACE));
     let (policy, mut error_lines) = supervise(vec![child], 0, &post, &events, stdout, stderr, policy)?;
-    let code = policy.code();
-    let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
-    let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
-    Ok(Ended { code, stop, error_line: error_lines.pop().flatten() })
+    match (policy.code(), policy.signal()) {
+        (0, Some(signal)) => Err(Error::Stopped(code_of(signal))),
+        (code, signal) if signal.is_some() || code != 0 && policy.failure().is_none() => Err(Error::Stopped(code)),
+        (code, _) => Ok(Ended { code, error_line: error_lines.pop().flatten() }),
+    }
 }
 
 /// The signals to this process, for all its children.

@@ -44,9 +44,6 @@ pub fn find_learning_rate(
         format!("--limit-train-batches={accumulated}"),
     ];
     let run = MeasuredRun::run(arguments, own, 1, steps, false)?;
-    if let Some(code) = run.ended.stop {
-        return Ok(code);
-    }
     // A run that diverges ends with an error, which the test expects.
     let records = run.steps().unwrap_or_default();
     if records.is_empty() {
@@ -83,9 +80,6 @@ pub fn find_batch_size(largest: usize, arguments: &[OsString], request: &Request
     let mut trials = Vec::new();
     while let Some(batch_size) = next(&trials, &bounds) {
         let run = MeasuredRun::run(arguments, vec![format!("--batch-size={batch_size}")], 1, TRIAL, false)?;
-        if let Some(code) = run.ended.stop {
-            return Ok(code);
-        }
         let outcome = match run.ended.code {
             0 => Outcome::Fits { images_per_second: run.rate()?, memory_bytes: run.memory() },
             _ if batch_size == bounds.start => return Err(run.failure(&format!("a batch size of {batch_size}"))),

@@ -116,9 +116,6 @@ fn compare(planning: &Planning, ids: &[usize], several: bool, arguments: &[OsStr
         }
         let processes = if several { workers } else { 1 };
         let run = MeasuredRun::run(arguments, own, processes, WARMUP + STEPS, false)?;
-        if let Some(code) = run.ended.stop {
-            return Ok(code);
-        }
         if run.ended.code != 0 {
             return Err(run.failure(&text::name(&row.layout)));
         }

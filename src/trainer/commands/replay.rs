@@ -111,25 +111,17 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Trains `legs` one after the other from the checkpoint `start`, or the beginning, with the arguments of
-    /// `verification` and, for the last leg, `own`. Writes only to temporary directories. Returns the exit code if a
-    /// signal ended it.
-    pub(super) fn run(
-        start: Option<&Path>,
-        legs: &[Leg],
-        verification: &Verification,
-        own: &[&str],
-    ) -> Result<std::result::Result<Self, u8>> {
+    /// `verification` and, for the last leg, `own`. Writes only to temporary directories.
+    pub(super) fn run(start: Option<&Path>, legs: &[Leg], verification: &Verification, own: &[&str]) -> Result<Self> {
         let mut before: Option<Self> = None;
         for (at, leg) in legs.iter().enumerate() {
             let own = if at + 1 == legs.len() { own } else { &[] };
             let from = before.as_ref().map(Self::saved).transpose()?;
             let forced = &["checkpoint.force_config=true"][..from.iter().len()];
-            match Self::leg(from.as_deref().or(start), leg, verification, &[own, forced].concat())? {
-                Ok(done) => before = Some(Self { before: before.map_or(Ok(Vec::new()), |it| it.steps())?, ..done }),
-                Err(code) => return Ok(Err(code)),
-            }
+            let done = Self::leg(from.as_deref().or(start), leg, verification, &[own, forced].concat())?;
+            before = Some(Self { before: before.map_or(Ok(Vec::new()), |it| it.steps())?, ..done });
         }
-        Ok(Ok(before.expect("steps end somewhere")))
+        Ok(before.expect("steps end somewhere"))
     }
 
     fn leg(
@@ -137,7 +129,7 @@ impl Replay {
         Leg { to, settings }: &Leg,
         verification: &Verification,
         own: &[&str],
-    ) -> Result<std::result::Result<Self, u8>> {
+    ) -> Result<Self> {
         let experiment = experiment(settings)?;
         check(settings, &verification.request)?;
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
@@ -158,13 +150,10 @@ impl Replay {
         all.extend(NOTHING_ELSE.map(OsString::from));
         all.extend(start.map(|path| format!("--resume={}", path.display()).into()));
         let ended = run(all, true)?;
-        if let Some(code) = ended.stop {
-            return Ok(Err(code));
-        }
         if ended.code != 0 {
             return Err(Error::Training(format!("the steps to {to} cannot be repeated: {}", ended.why())));
         }
-        Ok(Ok(it))
+        Ok(it)
     }
 
     /// The directory of the run, until this is dropped.

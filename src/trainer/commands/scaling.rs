@@ -23,17 +23,39 @@ pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Resu
     let largest = sizes.replicas.iter().copied().max().unwrap_or(1);
     let cores = share_threads(0, 1);
     let threads = if sizes.threads > 0 { sizes.threads } else { (cores / largest).max(1) };
+    let measure = |mode: Mode, replicas: usize, processes: usize| {
+        let batch = batch(mode, config.parallel.batch_size, replicas, largest)?;
+        let hosts = replicas.min(devices.unwrap_or(replicas));
+        let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
+        let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
+        // The threads are divided among processes.
+        own.push(format!("--threads={}", (threads * replicas).div_ceil(processes)));
+        if processes == 1 || devices.is_some() {
+            own.push(format!("--gpu-ids={}", ids.join(",")));
+        }
+        let run = MeasuredRun::run(arguments, own, processes, sizes.warmup + sizes.steps, true)?;
+        if run.ended.code != 0 {
+            return Err(run.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
+        }
+        let steps = run.steps()?;
+        let measured = steps.get(sizes.warmup..).unwrap_or_default();
+        Ok(Measurement {
+            mode,
+            replicas,
+            processes,
+            devices_shared: devices.map_or(threads * replicas > cores, |count| replicas > count),
+            steps: measured.len(),
+            step_seconds: measured.iter().map(|step| step.step_seconds).collect(),
+            images_per_step: batch * replicas,
+            exposed_communication: if replicas > 1 { run.waiting(sizes.warmup)? } else { 0.0 },
+            memory_bytes: run.memory(),
+        })
+    };
     let mut measurements = Vec::new();
     for &mode in &sizes.modes {
         for &replicas in &sizes.replicas {
             for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
-                let batch = batch(mode, config.parallel.batch_size, replicas, largest)?;
-                let wanted = Wanted { mode, replicas, processes, batch, threads };
-                let run = wanted.run(sizes, arguments, devices)?;
-                if let Some(code) = run.ended.stop {
-                    return Ok(code);
-                }
-                let measured = wanted.measured(&run, sizes, devices, cores)?;
+                let measured = measure(mode, replicas, processes)?;
                 let rate = measured.images_per_second();
                 say(&format!("measured    {}: {rate:.1} images/s", measured.name()));
                 measurements.push(measured);
@@ -60,48 +82,5 @@ fn batch(mode: Mode, own: usize, replicas: usize, largest: usize) -> Result<usiz
             "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which leaves a \
              remainder; use --replicas that divide it, or another --batch-size"
         ))),
-    }
-}
-
-struct Wanted {
-    mode: Mode,
-    replicas: usize,
-    processes: usize,
-    batch: usize,
-    threads: usize,
-}
-
-impl Wanted {
-    fn run(&self, sizes: &Sizes, arguments: &[OsString], devices: Option<usize>) -> Result<MeasuredRun> {
-        let Self { replicas, processes, batch, threads, .. } = *self;
-        let hosts = replicas.min(devices.unwrap_or(replicas));
-        let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
-        let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
-        // The threads are divided among processes.
-        own.push(format!("--threads={}", (threads * replicas).div_ceil(processes)));
-        if processes == 1 || devices.is_some() {
-            own.push(format!("--gpu-ids={}", ids.join(",")));
-        }
-        MeasuredRun::run(arguments, own, processes, sizes.warmup + sizes.steps, true)
-    }
-
-    fn measured(&self, run: &MeasuredRun, sizes: &Sizes, devices: Option<usize>, cores: usize) -> Result<Measurement> {
-        let Self { mode, replicas, processes, batch, threads } = *self;
-        if run.ended.code != 0 {
-            return Err(run.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
-        }
-        let steps = run.steps()?;
-        let measured = steps.get(sizes.warmup..).unwrap_or_default();
-        Ok(Measurement {
-            mode,
-            replicas,
-            processes,
-            devices_shared: devices.map_or(threads * replicas > cores, |count| replicas > count),
-            steps: measured.len(),
-            step_seconds: measured.iter().map(|step| step.step_seconds).collect(),
-            images_per_step: batch * replicas,
-            exposed_communication: if replicas > 1 { run.waiting(sizes.warmup)? } else { 0.0 },
-            memory_bytes: run.memory(),
-        })
     }
 }

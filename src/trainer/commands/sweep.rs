@@ -33,8 +33,7 @@ pub struct SweepOptions {
     pub devices: Vec<usize>,
 }
 
-/// Runs the rest of the sweep in `directory`; returns the exit code: 0, 1 if a run failed, or the code of the signal
-/// that ended the sweep.
+/// Runs the rest of the sweep in `directory`; returns the exit code: 0, or 1 if a run failed.
 pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOptions) -> Result<u8> {
     let configs = check(points, options)?;
     let is_dry = configs.iter().all(|config| config.run.dry_run);
@@ -59,10 +58,11 @@ pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOption
         if nth > 0 {
             left = survivors(&mut trials, &left, rungs[nth - 1], rung.points);
         }
-        if let Some(code) = train_all(&mut trials, &left, *rung, options)? {
-            say("\nstopped; the same command continues with the remaining runs");
-            return Ok(code);
-        }
+        train_all(&mut trials, &left, *rung, options).inspect_err(|error| {
+            if matches!(error, Error::Stopped(_)) {
+                say("\nstopped; the same command continues with the remaining runs");
+            }
+        })?;
     }
     let mut results = Results::default();
     trials.into_iter().for_each(|trial| results.add(trial.point, trial.directory, trial.ending));
@@ -73,10 +73,10 @@ pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOption
     Ok(u8::from(results.any_failed()))
 }
 
-/// Trains the runs `left` as far as `rung` goes, and notes failures. Returns the exit code if a signal came.
-fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOptions) -> Result<Option<u8>> {
+/// Trains the runs `left` as far as `rung` goes, and notes failures.
+fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOptions) -> Result<()> {
     let (next, jobs) = (AtomicUsize::new(0), options.jobs.min(left.len()));
-    let (stop, failures) = (Mutex::new(None), Mutex::new(Vec::new()));
+    let failures = Mutex::new(Vec::new());
     let (start, trained) = (Instant::now(), AtomicUsize::new(0));
     // The runs before that were complete took no time.
     let eta = |remaining: usize| match trained.load(Ordering::Relaxed) {
@@ -97,11 +97,6 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
             let ended = trials[at].train(&number, rung, place, eta, jobs == 1).inspect_err(|_| halt())?;
             let Some(ended) = ended else { continue };
             trained.fetch_add(1, Ordering::Relaxed);
-            if ended.stop.is_some() {
-                halt();
-                *stop.lock() = ended.stop;
-                return Ok(());
-            }
             if ended.code != 0 {
                 failures.lock().push((at, ended.code));
             }
@@ -116,8 +111,7 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
     for (at, code) in std::mem::take(&mut *failures.lock()) {
         trials[at].ending.failure = Some(code);
     }
-    let stop = *stop.lock();
-    Ok(stop)
+    Ok(())
 }
 
 /// The `count` best of the runs `left` after `rung`; the others pause for good.

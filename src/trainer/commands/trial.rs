@@ -72,7 +72,6 @@ impl Trial<'_> {
         }
         let ended = run(arguments, !alone)?;
         match (&ended, self.accuracy(rung)) {
-            (Ended { stop: Some(_), .. }, _) => {}
             (Ended { code: 0, .. }, Some(accuracy)) if !alone => {
                 say(&format!("end {number:<8}{name}  {}", percent(accuracy)))
             }
