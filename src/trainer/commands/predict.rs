@@ -41,7 +41,6 @@ pub enum Answers {
     Csv,
 }
 
-/// An image and its most probable classes.
 #[derive(Debug, Serialize)]
 struct Answer {
     image: String,
@@ -71,123 +70,108 @@ pub fn predict(
     let description = file.describe(given)?;
     config.model = file.model.clone();
     let (backend, threads) = (backend(config.parallel.backend)?, share_threads(config.run.threads, 1));
-    let prediction = Prediction { config, file, description, question };
     let mut code = Ok(1);
-    backend.on_threads(threads, &mut || code = prediction.answer(backend));
+    backend.on_threads(threads, &mut || code = answer(backend, &config, &file, &description, &question));
     code
 }
 
-struct Prediction {
-    config: Config,
-    file: ModelFile,
-    description: Description,
-    question: Question,
-}
-
-impl Prediction {
-    fn answer(&self, backend: &dyn Backend) -> Result<u8> {
-        let Self { config, file, description, question } = self;
-        let framing = Framing::for_validation(&config.data);
-        let Description { center_crop: middle, exif, interpolation, .. } = *description;
-        let framing = Framing { middle, exif, interpolation, ..framing };
-        let network = blank_network(backend, config, file.outputs)?.load(&file.tensors, &file.origin)?;
-        let augment = Augment::plain(description.normalization);
-        // To standard error, since programs read the answers.
-        warn(&format!("weights of {}", file.title));
-        let Files { images, mut faults } = Files::named(&question.images)?;
-        let mut answers = Vec::new();
-        for paths in images.chunks(BATCH) {
-            let read = |path: &PathBuf| Ok(ImageSet::from_files(from_ref(path), description.size, framing)?.picture(0));
-            let outcomes: Vec<Result<_>> = paths.par_iter().map(read).collect();
-            let (mut names, mut pictures) = (Vec::new(), Vec::new());
-            for (path, outcome) in paths.iter().zip(outcomes) {
-                match outcome {
-                    Ok(picture) => {
-                        names.push(shown(path));
-                        pictures.push(picture);
-                    }
-                    Err(error) => faults.push(error),
+fn answer(
+    backend: &dyn Backend,
+    config: &Config,
+    file: &ModelFile,
+    description: &Description,
+    question: &Question,
+) -> Result<u8> {
+    let framing = Framing::for_validation(&config.data);
+    let Description { center_crop: middle, exif, interpolation, .. } = *description;
+    let framing = Framing { middle, exif, interpolation, ..framing };
+    let network = blank_network(backend, config, file.outputs)?.load(&file.tensors, &file.origin)?;
+    let augment = Augment::plain(description.normalization);
+    // To standard error, since programs read the answers.
+    warn(&format!("weights of {}", file.title));
+    let (images, mut faults) = files(&question.images)?;
+    let mut answers = Vec::new();
+    for paths in images.chunks(BATCH) {
+        let read = |path: &PathBuf| Ok(ImageSet::from_files(from_ref(path), description.size, framing)?.picture(0));
+        let outcomes: Vec<Result<_>> = paths.par_iter().map(read).collect();
+        let (mut names, mut pictures) = (Vec::new(), Vec::new());
+        for (path, outcome) in paths.iter().zip(outcomes) {
+            match outcome {
+                Ok(picture) => {
+                    names.push(shown(path));
+                    pictures.push(picture);
                 }
-            }
-            if pictures.is_empty() {
-                continue;
-            }
-            let shard = Shard { ids: (0..pictures.len() as u32).collect(), ..Shard::default() };
-            let batch = assemble(pictures, None, &augment, 0, &shard)?;
-            let probabilities = network.probabilities(&batch, config.parallel.gpu_ids[0])?;
-            if !probabilities.iter().all(|it| it.is_finite()) {
-                return Err(file.overflow());
-            }
-            for (image, row) in names.into_iter().zip(probabilities.chunks(file.outputs)) {
-                answers.push(Answer { image, predictions: guesses(row, question.top, &description.classes) });
+                Err(error) => faults.push(error),
             }
         }
-        match question.answers {
-            Answers::Json => say(&json(&answers)),
-            Answers::Csv => say(&table(answers)),
-            Answers::Text if answers.is_empty() => {}
-            Answers::Text => say(&text(&answers)),
+        if pictures.is_empty() {
+            continue;
         }
-        faults.iter().for_each(|error| warn(&error.to_string()));
-        Ok(u8::from(!faults.is_empty()))
+        let shard = Shard { ids: (0..pictures.len() as u32).collect(), ..Shard::default() };
+        let batch = assemble(pictures, None, &augment, 0, &shard)?;
+        let probabilities = network.probabilities(&batch, config.parallel.gpu_ids[0])?;
+        if !probabilities.iter().all(|it| it.is_finite()) {
+            return Err(file.overflow());
+        }
+        for (image, row) in names.into_iter().zip(probabilities.chunks(file.outputs)) {
+            answers.push(Answer { image, predictions: guesses(row, question.top, &description.classes) });
+        }
     }
+    match question.answers {
+        Answers::Json => say(&json(&answers)),
+        Answers::Csv => say(&table(answers)),
+        Answers::Text if answers.is_empty() => {}
+        Answers::Text => say(&text(&answers)),
+    }
+    faults.iter().for_each(|error| warn(&error.to_string()));
+    Ok(u8::from(!faults.is_empty()))
 }
 
-/// Image files, and what could not be read.
-#[derive(Default)]
-struct Files {
-    images: Vec<PathBuf>,
-    faults: Vec<Error>,
+/// The image files that `names` mean, in this order, and what could not be read.
+fn files(names: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<Error>)> {
+    let (mut images, mut faults) = (Vec::new(), Vec::new());
+    for name in names {
+        if name.as_os_str() != "-" {
+            add(name, &mut images, &mut faults);
+            continue;
+        }
+        let mut listed = Vec::new();
+        std::io::stdin().read_to_end(&mut listed).map_err(Error::io("read", "standard input"))?;
+        // One a line, or as `find -print0` separates them.
+        let end = if listed.contains(&0) { 0 } else { b'\n' };
+        let names = listed.split(|byte| *byte == end).filter(|name| !name.is_empty());
+        names.for_each(|name| add(Path::new(OsStr::from_bytes(name)), &mut images, &mut faults));
+    }
+    Ok((images, faults))
 }
 
-impl Files {
-    /// Those that `names` mean, in this order.
-    fn named(names: &[PathBuf]) -> Result<Self> {
-        let mut files = Self::default();
-        for name in names {
-            if name.as_os_str() != "-" {
-                files.add(name);
-                continue;
-            }
-            let mut listed = Vec::new();
-            std::io::stdin().read_to_end(&mut listed).map_err(Error::io("read", "standard input"))?;
-            // One a line, or as `find -print0` separates them.
-            let end = if listed.contains(&0) { 0 } else { b'\n' };
-            let names = listed.split(|byte| *byte == end).filter(|name| !name.is_empty());
-            names.for_each(|name| files.add(Path::new(OsStr::from_bytes(name))));
-        }
-        Ok(files)
+/// Adds a file, or the image files in a folder and its folders, sorted.
+fn add(path: &Path, images: &mut Vec<PathBuf>, faults: &mut Vec<Error>) {
+    if !path.is_dir() {
+        return images.push(path.into());
     }
-
-    /// A file, or the image files in a folder and its folders, sorted.
-    fn add(&mut self, path: &Path) {
-        if !path.is_dir() {
-            return self.images.push(path.into());
-        }
-        let (mut found, mut folders, before) = (Vec::new(), vec![path.to_path_buf()], self.faults.len());
-        while let Some(folder) = folders.pop() {
-            let entries = std::fs::read_dir(&folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
-            match entries.map_err(Error::io("read", &folder)) {
-                Err(error) => self.faults.push(error),
-                Ok(entries) => {
-                    let seen = entries.iter().filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
-                    // A link to a folder may lead back here.
-                    let (inner, files): (Vec<_>, Vec<_>) =
-                        seen.partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-                    folders.extend(inner.iter().map(|entry| entry.path()));
-                    let images = files.iter().filter(|entry| is_image(entry.file_name().as_bytes()));
-                    found.extend(images.map(|entry| entry.path()));
-                }
+    let (mut found, mut folders, before) = (Vec::new(), vec![path.to_path_buf()], faults.len());
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+        match entries.map_err(Error::io("read", &folder)) {
+            Err(error) => faults.push(error),
+            Ok(entries) => {
+                let seen = entries.iter().filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
+                // A link to a folder may lead back here.
+                let (inner, files): (Vec<_>, Vec<_>) =
+                    seen.partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                folders.extend(inner.iter().map(|entry| entry.path()));
+                let images = files.iter().filter(|entry| is_image(entry.file_name().as_bytes()));
+                found.extend(images.map(|entry| entry.path()));
             }
         }
-        if found.is_empty() && self.faults.len() == before {
-            let (folder, kinds) = (shown(path), SUFFIXES.join(", ."));
-            self.faults
-                .push(Error::Data(format!("no image in '{folder}' or its subfolders; images are .{kinds} files")));
-        }
-        found.sort();
-        self.images.extend(found);
     }
+    if found.is_empty() && faults.len() == before {
+        let (folder, kinds) = (shown(path), SUFFIXES.join(", ."));
+        faults.push(Error::Data(format!("no image in '{folder}' or its subfolders; images are .{kinds} files")));
+    }
+    found.sort();
+    images.extend(found);
 }
 
 /// The most probable classes, the most probable first.
