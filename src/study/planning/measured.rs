@@ -106,28 +106,14 @@ pub(super) fn neighbours(cut: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
 
 /// All cuts of `units` units into `stages` stages of at least one unit each, in the order of their split points.
 pub fn cuts(units: usize, stages: usize) -> Vec<Vec<Range<usize>>> {
-    let mut found = Vec::new();
-    extend(&mut Vec::new(), 0, [units, stages], &mut found);
-    found
-}
-
-/// Adds all cuts that begin with `parts`, which end at unit `start`.
-fn extend(
-    parts: &mut Vec<Range<usize>>,
-    start: usize,
-    [units, stages]: [usize; 2],
-    found: &mut Vec<Vec<Range<usize>>>,
-) {
-    let left = stages - parts.len();
-    // Every later stage needs a unit.
-    let ends = if left == 1 { units..units + 1 } else { start + 1..(units + 2).saturating_sub(left) };
-    for end in ends.filter(|end| *end > start) {
-        parts.push(start..end);
-        if left == 1 {
-            found.push(parts.clone());
-        } else {
-            extend(parts, end, [units, stages], found);
-        }
-        parts.pop();
-    }
+    let whole = std::iter::once(0..units).collect();
+    (1..stages).fold(vec![whole], |cuts, stage| {
+        // The last stage of each cut is divided; every later stage needs a unit.
+        let divided = |cut: Vec<Range<usize>>| {
+            let (before, last) = (cut[..stage - 1].to_vec(), cut[stage - 1].clone());
+            let points = last.start + 1..(units + 1 + stage).saturating_sub(stages);
+            points.map(move |point| [&before[..], &[last.start..point, point..units]].concat())
+        };
+        cuts.into_iter().flat_map(divided).collect()
+    })
 }
