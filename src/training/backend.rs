@@ -35,6 +35,9 @@ pub trait Backend: Send + Sync {
         (!self.is_processor()).then(|| (0..).take_while(|device| self.open(*device).is_ok()).count())
     }
 
+    /// Keeps the operations of the calling thread on it, where a team of its own would slow the replicas down.
+    fn stay_on_one_thread(&self);
+
     /// The libraries of its devices, if they are not part of the program.
     fn libraries(&self) -> Option<String>;
 
@@ -89,6 +92,10 @@ impl<B: HostBackend> Backend for Compiled<B> {
         B::describe(device)
     }
 
+    fn stay_on_one_thread(&self) {
+        B::stay_on_one_thread();
+    }
+
     fn libraries(&self) -> Option<String> {
         B::libraries()
     }
@@ -132,15 +139,15 @@ impl<B: HostBackend> Backend for Compiled<B> {
 }
 
 /// The backends of this build, best first.
-const COMPILED: &[BackendKind] = &[
+const COMPILED: &[&dyn Backend] = &[
     #[cfg(feature = "cuda")]
-    BackendKind::Cuda,
+    &Compiled::<burn_cuda::Cuda<f32, i32>>(BackendKind::Cuda, PhantomData),
     #[cfg(feature = "tch")]
-    BackendKind::Tch,
+    &Compiled::<burn_tch::LibTorch<f32>>(BackendKind::Tch, PhantomData),
     #[cfg(feature = "wgpu")]
-    BackendKind::Wgpu,
+    &Compiled::<burn_wgpu::Wgpu<f32, i32>>(BackendKind::Wgpu, PhantomData),
     #[cfg(feature = "flex")]
-    BackendKind::Flex,
+    &Compiled::<burn_flex::Flex>(BackendKind::Flex, PhantomData),
 ];
 
 /// Its name for `--backend`, and its cargo feature.
@@ -156,25 +163,25 @@ pub fn backend_name(kind: BackendKind) -> &'static str {
 
 /// The backend that `auto` chooses.
 pub fn default_backend() -> Option<BackendKind> {
-    COMPILED.first().copied()
+    COMPILED.first().map(|best| best.kind())
 }
 
 pub fn is_compiled(kind: BackendKind) -> bool {
-    COMPILED.contains(&kind)
+    COMPILED.iter().any(|backend| backend.kind() == kind)
 }
 
 /// Prepares this process for the backend that `kind` asks for. It may restart the process: call it before anything has
 /// an effect.
 pub fn prepare_process(kind: BackendKind) {
-    if chosen(kind) == Some(BackendKind::Tch) {
+    if chosen(kind).is_some_and(|backend| backend.kind() == BackendKind::Tch) {
         #[cfg(all(feature = "tch", target_os = "linux"))]
         kiln_ops::bound_spinning();
     }
 }
 
 /// The backend that `kind` asks for, if this build has it.
-fn chosen(kind: BackendKind) -> Option<BackendKind> {
-    if kind == BackendKind::Auto { default_backend() } else { is_compiled(kind).then_some(kind) }
+fn chosen(kind: BackendKind) -> Option<&'static dyn Backend> {
+    COMPILED.iter().copied().find(|backend| kind == BackendKind::Auto || backend.kind() == kind)
 }
 
 /// The backend that `kind` asks for; `auto` is the best one of this build.
@@ -182,26 +189,13 @@ fn chosen(kind: BackendKind) -> Option<BackendKind> {
 /// # Errors
 /// [`Error::Usage`] if this build does not have it.
 pub fn backend(kind: BackendKind) -> Result<&'static dyn Backend> {
-    match chosen(kind) {
-        #[cfg(feature = "flex")]
-        Some(BackendKind::Flex) => Ok(compiled::<burn_flex::Flex>(&Compiled(BackendKind::Flex, PhantomData))),
-        #[cfg(feature = "tch")]
-        Some(BackendKind::Tch) => Ok(compiled::<burn_tch::LibTorch<f32>>(&Compiled(BackendKind::Tch, PhantomData))),
-        #[cfg(feature = "cuda")]
-        Some(BackendKind::Cuda) => Ok(compiled::<burn_cuda::Cuda<f32, i32>>(&Compiled(BackendKind::Cuda, PhantomData))),
-        #[cfg(feature = "wgpu")]
-        Some(BackendKind::Wgpu) => Ok(compiled::<burn_wgpu::Wgpu<f32, i32>>(&Compiled(BackendKind::Wgpu, PhantomData))),
-        _ => Err(not_compiled(kind)),
-    }
-}
-
-fn compiled<B: HostBackend>(backend: &'static Compiled<B>) -> &'static dyn Backend {
-    B::stay_on_one_thread();
-    backend
+    let backend = chosen(kind).ok_or_else(|| not_compiled(kind))?;
+    backend.stay_on_one_thread();
+    Ok(backend)
 }
 
 fn not_compiled(kind: BackendKind) -> Error {
-    let present: Vec<&str> = COMPILED.iter().map(|kind| backend_name(*kind)).collect();
+    let present: Vec<&str> = COMPILED.iter().map(|backend| backend_name(backend.kind())).collect();
     Error::usage(format!(
         "this build has no '{}' backend, only {}; build it with: cargo build --release --features {}",
         backend_name(kind),
