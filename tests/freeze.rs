@@ -9,11 +9,11 @@ use burn::tensor::{Int, Tensor, TensorData};
 use kiln_engine::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::{StateDict, from_safetensors};
-use kiln_ops::Full;
 use kiln_ops::statistics::{Combine, Direction, StatisticsGroup};
 use kiln_training::{ModelConfig, ResNet, Stem, count_parameters};
 
 use crate::command::{Workplace, errors};
+use crate::reference::features;
 
 const CLASSES: usize = 10;
 
@@ -40,12 +40,12 @@ fn frozen_gradients<B: HostBackend>() {
     let labels: [i32; 4] = [1, 7, 0, 3];
     let targets = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device);
     let context = ForwardContext::synchronized(Arc::new(Nobody), [4].into(), 0);
-    let (losses, _) = model.losses(Tensor::from_inner(images.clone()), targets, None, &context);
+    let losses = model.losses_of(model.forward(Tensor::from_inner(images.clone()), &context), targets, None);
     let gradients = GradientsParams::from_grads((losses.sum() * 0.25).backward(), &model);
     assert!(context.into_statistics().is_empty(), "nothing for running statistics");
     let ours = flat_gradients(&model, gradients).unwrap();
     let inner = burn::module::AutodiffModule::valid(&model);
-    let features = inner.features::<Full>(images.clone(), &ForwardContext::evaluate());
+    let features = features(&inner, images.clone());
     let probabilities = softmax(inner.forward(images, &ForwardContext::evaluate()), 1);
     let one_hot = Tensor::<B, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device).one_hot::<2>(CLASSES);
     let error = (probabilities - one_hot.float()) * 0.25;

@@ -1,7 +1,7 @@
 //! Every validation image counts once, for every number of replicas, and no replica waits for another while it does.
 
 use kiln_engine::parallel::{Counts, HostBackend};
-use kiln_training::{Hits, Prediction};
+use kiln_training::{Prediction, TOP1, TOP5};
 
 use crate::small::{images, plan_of, setup, train};
 
@@ -15,18 +15,15 @@ fn validated<B: HostBackend>(replicas: usize, count: usize) -> (Counts, Vec<Pred
 pub fn every_image_counts_once<B: HostBackend>() {
     let (one, predictions) = validated::<B>(1, 1001);
     let hits = predictions.iter().enumerate().filter(|(i, it)| it.class as usize == (1000 + i) % 10).count();
-    assert_eq!((predictions.len(), hits), (1001, one.top1()), "in the order of the images");
+    assert_eq!((predictions.len(), hits as f64), (1001, one.counted[TOP1]), "in the order of the images");
     assert_eq!(one.samples, 1001);
-    assert!((1..1001).contains(&one.top1()) && one.top1() < one.top5(), "a count that can be wrong: {one:?}");
+    let [top1, top5] = [TOP1, TOP5].map(|place| one.counted[place]);
+    assert!((1.0..1001.0).contains(&top1) && top1 < top5, "a count that can be wrong: {one:?}");
     for replicas in [2, 3, 4] {
         let (many, theirs) = validated::<B>(replicas, 1001);
         let same = predictions.iter().zip(&theirs).filter(|(one, many)| one.class == many.class).count();
         assert!(same > 990 && theirs.len() == 1001, "{replicas} replicas: {same} images are taken for the same");
-        assert_eq!(
-            (many.samples, many.top1(), many.top5()),
-            (one.samples, one.top1(), one.top5()),
-            "{replicas} replicas"
-        );
+        assert_eq!((many.samples, many.counted), (one.samples, one.counted), "{replicas} replicas");
         assert!((many.loss / one.loss - 1.0).abs() < 1e-5, "{replicas} replicas: loss {} not {}", many.loss, one.loss);
     }
 }

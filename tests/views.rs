@@ -58,7 +58,8 @@ fn split_norms_of_timm<B: HostBackend>() {
     let labels: Vec<i32> = values(&given["labels"]).iter().map(|label| *label as i32).collect();
     let labels = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels, [IMAGES]), &device);
     let context = ForwardContext::local();
-    let (losses, logits) = model.losses(Tensor::from_data(images.clone(), &device), labels, None, &context);
+    let logits = model.forward(Tensor::from_data(images.clone(), &device), &context);
+    let losses = model.losses_of(logits.clone(), labels, None);
     assert_eq!((losses.dims(), logits.dims()), ([IMAGES], [VIEWS * IMAGES, CLASSES]));
     let loss = losses.mean();
     let gradients = GradientsParams::from_grads(loss.clone().backward(), &model);

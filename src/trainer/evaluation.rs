@@ -9,7 +9,7 @@ use kiln_data::ImageSet;
 use kiln_engine::checkpoint::write_atomic;
 use kiln_engine::parallel::Counts;
 use kiln_system::{Error, Result};
-use kiln_training::{Hits, Prediction};
+use kiln_training::{Prediction, TOP1, TOP5};
 
 use super::pictures::picture;
 use crate::metrics::csv;
@@ -38,8 +38,8 @@ pub(super) fn evaluation(
     Ok(Evaluation {
         of,
         loss: finite(counts.mean_loss()),
-        top1: finite(counts.accuracy()),
-        top5: finite(counts.top5_accuracy()),
+        top1: finite(counts.share(TOP1)),
+        top5: finite(counts.share(TOP5)),
         samples: samples(images, predictions)?,
         classes,
         confusion: pairs.into_iter().map(|((truth, predicted), images)| (truth, predicted, images)).collect(),

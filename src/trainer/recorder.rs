@@ -10,7 +10,7 @@ use kiln_engine::parallel::{
 use kiln_ops::Traffic;
 use kiln_system::Result;
 use kiln_system::stop::writing;
-use kiln_training::{Classification, Hits, Prediction};
+use kiln_training::{Classification, Prediction, TOP1, TOP5};
 use parking_lot::Mutex;
 
 use super::loading::Notice;
@@ -165,7 +165,7 @@ impl Observer for Recorder {
             step: report.step,
             epoch: report.epoch as f64 + report.step_in_epoch as f64 / self.plan.sampler.steps_per_epoch() as f64,
             loss: report.counts.mean_loss(),
-            accuracy: report.counts.accuracy(),
+            accuracy: report.counts.share(TOP1),
             lr: report.learning_rate,
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),
@@ -192,7 +192,7 @@ impl Observer for Recorder {
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         self.note_units()?;
-        let accuracy = report.validation.accuracy();
+        let accuracy = report.validation.share(TOP1);
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
         let mut totals = self.totals.lock();
         (totals.epochs, totals.last) = (report.epoch + 1, Some(accuracy));
@@ -206,10 +206,10 @@ impl Observer for Recorder {
             epoch: report.epoch + 1,
             step: report.step,
             train_loss: report.training.mean_loss(),
-            train_accuracy: report.training.accuracy(),
+            train_accuracy: report.training.share(TOP1),
             val_loss: report.validation.mean_loss(),
             val_accuracy: accuracy,
-            val_top5: report.validation.top5_accuracy(),
+            val_top5: report.validation.share(TOP5),
             lr: report.learning_rate,
             images_per_second: (seconds > 0.0).then(|| images as f64 / seconds),
             seconds: self.snapshots.clock.seconds(),

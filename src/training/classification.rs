@@ -16,7 +16,7 @@ use kiln_ops::images::MixBy;
 use kiln_ops::{HostOps, PrecisionKind, tensor, upload};
 use kiln_system::{Error, Result};
 
-use super::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
+use super::model::{Architecture, ResNet, TOP1, Through, Units, hits, predictions};
 
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
@@ -64,7 +64,6 @@ impl Classification {
         }
     }
 
-    /// How the training images of `shard` are mixed.
     fn mix(&self, shard: &Shard) -> Option<MixBy> {
         // Keyed by the first sample of all replicas, so that all of them draw the same.
         let first = SampleKey { seed: self.seed, epoch: shard.epoch, sample: shard.first };
@@ -227,7 +226,7 @@ impl<B: HostBackend> Task<B> for Classification {
     }
 
     fn score(&self, counts: &Counts) -> f64 {
-        counts.accuracy()
+        counts.share(TOP1)
     }
 
     fn is_head(&self, name: &str) -> bool {

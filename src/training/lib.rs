@@ -18,7 +18,7 @@ mod network;
 pub use backend::{Backend, backend, backend_name, default_backend, is_compiled, prepare_process};
 pub use classification::{Classification, Images, Logits};
 pub use model::{
-    Architecture, Bottleneck, Hits, Loss, MixedIn, ModelConfig, ParameterCount, Prediction, ResNet, Stem, Through,
-    Units, activation_elements, count_parameters, hits, predictions, recognize,
+    Architecture, Bottleneck, Loss, MixedIn, ModelConfig, ParameterCount, Prediction, ResNet, Stem, TOP1, TOP5,
+    Through, Units, activation_elements, count_parameters, hits, predictions, recognize,
 };
 pub use network::{Network, Training};

@@ -30,7 +30,7 @@ fn step(
     optimizer: &mut Optimizer<Flex>,
     (images, labels): (Tensor<Home, 4>, Tensor<Home, 1, Int>),
 ) -> ResNet<Home> {
-    let (losses, _) = model.losses(images, labels, None, &ForwardContext::local());
+    let losses = model.losses_of(model.forward(images, &ForwardContext::local()), labels, None);
     let gradients = GradientsParams::from_grads((losses.sum() / BATCH as f64).backward(), &model);
     let gradients = flat_gradients(&model, gradients).expect("every parameter has a gradient");
     let updated = optimizer.step(0.01, flat(&model, TensorSet::Trained), gradients);

@@ -8,7 +8,7 @@ use kiln_data::{DataSplits, Normalization};
 use kiln_engine::checkpoint::Which;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, printable, shown};
-use kiln_training::{Hits, Prediction, backend};
+use kiln_training::{Prediction, TOP1, TOP5, backend};
 
 use crate::config::{Config, Request, Resolved, Saved, resolve, sketch};
 use crate::launch::alone;
@@ -141,8 +141,10 @@ fn measure(config: &Config, file: ModelFile, normalization: Option<Normalization
     say(&format!("images      {}{limited}", counts.samples));
     say(&format!("speed       {:.0} images/s", counts.samples as f64 / seconds));
     say(&format!("loss        {:.4}", counts.mean_loss()));
-    say(&format!("top-1       {:.2} % ({} of {})", 100.0 * counts.accuracy(), counts.top1(), counts.samples));
-    say(&format!("top-5       {:.2} % ({} of {})", 100.0 * counts.top5_accuracy(), counts.top5(), counts.samples));
+    for (name, place) in [("top-1", TOP1), ("top-5", TOP5)] {
+        let (share, hits) = (100.0 * counts.share(place), counts.counted[place]);
+        say(&format!("{name}       {share:.2} % ({hits} of {})", counts.samples));
+    }
     let of = format!("{}, on {}{limited} images", file.title, counts.samples);
     let evaluation = evaluation::evaluation(images, &counts, &predictions, of)?;
     say(&table(&evaluation));

@@ -13,6 +13,6 @@ mod size;
 pub use architecture::{Architecture, Bottleneck};
 pub use config::{ModelConfig, Stem, recognize};
 pub use loss::Loss;
-pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
+pub use prediction::{MixedIn, Prediction, TOP1, TOP5, hits, predictions};
 pub use resnet::{ResNet, Through, Units};
 pub use size::{ParameterCount, activation_elements, count_parameters};

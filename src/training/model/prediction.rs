@@ -2,11 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use kiln_engine::nn::{
-    ForwardContext, binary_cross_entropy, cross_entropy, jsd_cross_entropy, ordinals, ranks_of_targets, smoothed,
-};
+use kiln_engine::nn::{binary_cross_entropy, cross_entropy, jsd_cross_entropy, ordinals, ranks_of_targets, smoothed};
 use kiln_engine::optim::LossKind;
-use kiln_engine::parallel::Counts;
 use kiln_ops::MixedBackend;
 
 use super::loss::Loss;
@@ -17,21 +14,9 @@ use super::resnet::ResNet;
 pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
 
 impl<B: MixedBackend> ResNet<B> {
-    /// The training loss of every image, `[batch]`, and the logits
-    /// `[batch, classes]`. `images` are `[batch, 3, height, width]`, `labels` `[batch]`.
-    pub fn losses(
-        &self,
-        images: Tensor<B, 4>,
-        labels: Tensor<B, 1, Int>,
-        mixed: Option<MixedIn<B>>,
-        context: &ForwardContext<B>,
-    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
-        let logits = self.forward(images, context);
-        (self.losses_of(logits.clone(), labels, mixed), logits)
-    }
-
-    /// As [`ResNet::losses`], from the logits; there may be several views of the images, one after the other: the loss
-    /// of an image is then the mean over its views, or that of [`jsd_cross_entropy`].
+    /// The training loss of every image, `[batch]`, from the logits `[batch, classes]`. There may be several views of
+    /// the images, one after the other: the loss of an image is then the mean over its views, or that of
+    /// [`jsd_cross_entropy`].
     pub fn losses_of(
         &self,
         logits: Tensor<B, 2>,
@@ -65,7 +50,6 @@ impl<B: MixedBackend> ResNet<B> {
     }
 }
 
-/// The predicted class of an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     pub class: u32,
@@ -98,32 +82,7 @@ pub fn hits<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tens
     Tensor::cat([1, 5].map(|places| ranks.clone().lower_elem(places).int().sum()).into(), 0).float()
 }
 
-/// Accuracy from counts of [`hits`].
-pub trait Hits {
-    /// Number of images for which the true class has the largest logit.
-    fn top1(&self) -> usize;
-    /// Number of images for which the true class is among the five largest logits.
-    fn top5(&self) -> usize;
-    /// Top-1 accuracy, 0 to 1.
-    fn accuracy(&self) -> f64;
-    /// Top-5 accuracy, 0 to 1.
-    fn top5_accuracy(&self) -> f64;
-}
-
-impl Hits for Counts {
-    fn top1(&self) -> usize {
-        self.counted[0] as usize
-    }
-
-    fn top5(&self) -> usize {
-        self.counted[1] as usize
-    }
-
-    fn accuracy(&self) -> f64 {
-        self.share(0)
-    }
-
-    fn top5_accuracy(&self) -> f64 {
-        self.share(1)
-    }
-}
+/// Where [`hits`] counts images for which the true class has the largest logit.
+pub const TOP1: usize = 0;
+/// Where it counts those for which the true class is among the five largest logits.
+pub const TOP5: usize = 1;

@@ -166,19 +166,6 @@ impl<B: Backend> ResNet<B> {
 }
 
 impl<B: TrainBackend> ResNet<B> {
-    /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`, four times as many of
-    /// bottlenecks.
-    pub fn features<P: Precision<B>>(
-        &self,
-        images: Tensor<B, 4>,
-        context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 2> {
-        let [_, _, height, width] = images.dims();
-        let innermost = self.has_channels_innermost([height, width], context);
-        let all = 0..self.units() - 1;
-        mean_of_pixels(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), None, context))
-    }
-
     /// The stem and the blocks among `units`, of the input of the first one.
     fn maps<P: Precision<B>>(
         &self,
