@@ -11,7 +11,7 @@ use super::line::{count, percent};
 use super::meter::{format_duration, gibibytes};
 
 /// The result of a run. Its `Display` is the closing text.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub epochs: usize,
     pub steps: usize,

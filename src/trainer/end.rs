@@ -28,18 +28,12 @@ pub(super) fn finish(
     reason: Option<Reason>,
 ) -> Result<()> {
     let summary = Summary {
-        epochs: totals.epochs,
-        steps: totals.steps,
-        best: totals.best,
-        last: totals.last,
         seconds,
         images_per_second: (totals.training_seconds > 0.0).then(|| totals.images as f64 / totals.training_seconds),
-        session_steps: totals.session_steps,
         peak_memory: peak_memory(),
-        checkpoint: totals.checkpoint.clone(),
-        left_out: totals.left_out,
         complete: matches!(reason, None | Some(Reason::MaxTime)),
         environment: surroundings(config.parallel.backend)?,
+        ..totals.summary.clone()
     };
     write(directory, &summary)?;
     let page = directory.join("report.html");
@@ -103,12 +97,9 @@ pub(super) fn summarize_complete(
         last: numbers.last,
         seconds: numbers.seconds.unwrap_or_default(),
         images_per_second: numbers.images_per_second,
-        session_steps: 0,
-        peak_memory: None,
         checkpoint: checkpoint.map(Path::to_path_buf),
-        left_out: 0,
-        complete: false,
         environment: surroundings(config.parallel.backend)?,
+        ..Summary::default()
     });
     let complete = Summary { complete: true, ..summary.clone() };
     if !summary.complete {

@@ -1,6 +1,6 @@
 //! Writes the reports of a run: records to the sinks, states to the checkpoint store.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use kiln_engine::checkpoint::{Keep, run_dir, write_atomic};
@@ -22,30 +22,22 @@ use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::metrics::line::generation_line;
-use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Throughput, resident_memory};
-
-/// Seconds over which images per second are averaged.
-const WINDOW: f64 = 10.0;
+use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary, Throughput, resident_memory};
 
 /// How many steps in a row are skipped before a warning.
 const PATIENCE: usize = 10;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunTotals {
-    pub(super) steps: usize,
-    /// Steps that this process has seen, to which `images` and `training_seconds` belong.
-    pub(super) session_steps: usize,
-    pub(super) epochs: usize,
-    pub(super) best: Option<(f64, usize)>,
-    pub(super) last: Option<f64>,
+    /// What is known of it before the end.
+    pub(super) summary: Summary,
     pub(super) stalled: bool,
+    /// Images of the steps that this process has seen.
     pub(super) images: u64,
-    /// Seconds of training, without validation and saving.
+    /// Seconds of training in these steps, without validation and saving.
     pub(super) training_seconds: f64,
-    pub(super) checkpoint: Option<PathBuf>,
     /// Copies of the steps after the first one, which tries kernels out, and the number of these steps. Zero on a CPU.
     pub(super) copied: (Traffic, u64),
-    pub(super) left_out: usize,
     /// Whether this process writes the files of the run.
     pub(super) leads: bool,
 }
@@ -54,56 +46,30 @@ impl RunTotals {
     /// Those of a process that begins at `position`.
     pub(super) fn begin(&mut self, position: &Position, plan: &Plan, leads: bool) {
         let epoch = |step: usize| step.div_ceil(plan.sampler.steps_per_epoch());
-        (self.steps, self.epochs, self.leads) = (position.global_step, position.epoch, leads);
-        self.best = position.best.map(|(accuracy, step)| (accuracy, epoch(step)));
+        self.leads = leads;
+        (self.summary.steps, self.summary.epochs) = (position.global_step, position.epoch);
+        self.summary.best = position.best.map(|(accuracy, step)| (accuracy, epoch(step)));
     }
 }
 
 pub(super) struct Recorder {
-    snapshots: Snapshots,
-    plan: Arc<Plan>,
-    task: Arc<Classification>,
-    logs: Logs,
-    succession: Option<Succession>,
-    pace: Throughput,
+    pub(super) snapshots: Snapshots,
+    pub(super) plan: Arc<Plan>,
+    pub(super) task: Arc<Classification>,
+    pub(super) logs: Logs,
+    /// Opens the logs of an elastic run.
+    pub(super) succession: Option<Succession>,
+    pub(super) pace: Throughput,
     /// Images and seconds of the epoch's steps in this session.
-    epoch: (usize, f64),
-    has_shown: bool,
-    has_waited: bool,
+    pub(super) epoch: (usize, f64),
+    pub(super) has_shown: bool,
+    pub(super) has_waited: bool,
     /// Until the first step is done.
-    beginning: Option<Notice>,
-    totals: Arc<Mutex<RunTotals>>,
+    pub(super) beginning: Option<Notice>,
+    pub(super) totals: Arc<Mutex<RunTotals>>,
 }
 
 impl Recorder {
-    /// A recorder of the run of `plan`. In an elastic run `succession` opens the logs.
-    pub(super) fn new(
-        snapshots: Snapshots,
-        plan: Arc<Plan>,
-        task: Arc<Classification>,
-        totals: Arc<Mutex<RunTotals>>,
-        logs: Logs,
-        succession: Option<Succession>,
-        is_processor: bool,
-    ) -> Self {
-        let reason = if is_processor { "" } else { "; a GPU backend compiles and tunes its kernels in it" };
-        let waiting = || format!("waiting     for the first step{reason}");
-        let beginning = Notice::new(snapshots.config.run.progress, waiting);
-        Self {
-            snapshots,
-            beginning,
-            plan,
-            task,
-            logs,
-            succession,
-            pace: Throughput::new(WINDOW),
-            epoch: (0, 0.0),
-            has_shown: false,
-            has_waited: false,
-            totals,
-        }
-    }
-
     /// Logs the images of the first replica in the step of `report`, once per session.
     fn show_batch(&mut self, report: &StepReport) -> Result<()> {
         if std::mem::replace(&mut self.has_shown, true) {
@@ -147,11 +113,11 @@ impl Observer for Recorder {
         }
         self.epoch = (self.epoch.0 + report.counts.samples, self.epoch.1 + report.duration.as_secs_f64());
         let mut totals = self.totals.lock();
-        totals.steps = report.step;
-        totals.session_steps += 1;
+        totals.summary.steps = report.step;
+        totals.summary.session_steps += 1;
         totals.images += report.counts.samples as u64;
         totals.training_seconds += report.duration.as_secs_f64();
-        if let Some(traffic) = report.traffic.filter(|_| totals.session_steps > 1) {
+        if let Some(traffic) = report.traffic.filter(|_| totals.summary.session_steps > 1) {
             totals.copied.0 += traffic;
             totals.copied.1 += 1;
         }
@@ -195,10 +161,10 @@ impl Observer for Recorder {
         let accuracy = report.validation.share(TOP1);
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
         let mut totals = self.totals.lock();
-        (totals.epochs, totals.last) = (report.epoch + 1, Some(accuracy));
+        (totals.summary.epochs, totals.summary.last) = (report.epoch + 1, Some(accuracy));
         totals.stalled = report.is_last && !is_whole;
         if report.is_best {
-            totals.best = Some((accuracy, report.epoch + 1));
+            totals.summary.best = Some((accuracy, report.epoch + 1));
         }
         drop(totals);
         let (images, seconds) = std::mem::take(&mut self.epoch);
@@ -275,7 +241,7 @@ impl Observer for Recorder {
                 run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
             }
             snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
-            totals.lock().checkpoint = Some(path);
+            totals.lock().summary.checkpoint = Some(path);
             let copy = &kept.path;
             if is_best && !copy.as_os_str().is_empty() {
                 snapshots.copy(&snapshot, copy)?;

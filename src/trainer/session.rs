@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::clock::Clock;
 use super::end::finish;
 use super::leave::Leave;
+use super::loading::Notice;
 use super::logs::Logs;
 use super::phases::report;
 use super::prepare::Prepared;
@@ -20,7 +21,10 @@ use super::snapshot::Snapshots;
 use super::succession::Succession;
 use crate::config::{Config, ProgressKind};
 use crate::launch::FixedMembership;
-use crate::metrics::Profiler;
+use crate::metrics::{Profiler, Summary, Throughput};
+
+/// Seconds over which images per second are averaged.
+const WINDOW: f64 = 10.0;
 
 pub(super) struct Session {
     pub(super) prepared: Prepared,
@@ -31,7 +35,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A session that has done nothing yet.
     pub(super) fn new(
         config: &Config,
         prepared: Prepared,
@@ -39,19 +42,32 @@ impl Session {
         profiler: Option<Profiler>,
     ) -> Result<Self> {
         let snapshots = Snapshots::new(config, &prepared, Clock::default())?;
-        let totals = RunTotals { left_out: prepared.splits.left_out, ..RunTotals::default() };
+        let summary = Summary { left_out: prepared.splits.left_out, ..Summary::default() };
+        let totals = RunTotals { summary, ..RunTotals::default() };
         Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)) })
     }
 
     /// A training from `start` that records into `logs` or, in an elastic run, those that `succession` opens.
     pub(super) fn training(&self, start: StartingPoint, logs: Logs, succession: Option<Succession>) -> Training {
-        let Prepared { plan, task, .. } = &self.prepared;
-        let (position, snapshots) = (&start.position, self.snapshots.clone());
-        self.totals.lock().begin(position, plan, succession.is_none() && plan.world.rank == 0);
-        let limit = snapshots.config.parallel.limit();
-        let (totals, is_processor) = (self.totals.clone(), self.prepared.is_processor);
-        let recorder = Recorder::new(snapshots, plan.clone(), task.clone(), totals, logs, succession, is_processor);
-        let (task, plan, observer) = (task.clone(), plan.clone(), Box::new(recorder));
+        let Prepared { plan, task, is_processor, .. } = self.prepared.clone();
+        self.totals.lock().begin(&start.position, &plan, succession.is_none() && plan.world.rank == 0);
+        let reason = if is_processor { "" } else { "; a GPU backend compiles and tunes its kernels in it" };
+        let waiting = || format!("waiting     for the first step{reason}");
+        let config = &self.snapshots.config;
+        let recorder = Recorder {
+            snapshots: self.snapshots.clone(),
+            plan: plan.clone(),
+            task: task.clone(),
+            logs,
+            succession,
+            pace: Throughput::new(WINDOW),
+            epoch: (0, 0.0),
+            has_shown: false,
+            has_waited: false,
+            beginning: Notice::new(config.run.progress, waiting),
+            totals: self.totals.clone(),
+        };
+        let (limit, observer) = (config.parallel.limit(), Box::new(recorder));
         Training { task, plan, start, limit, observer, processes: None, membership: None }
     }
 
