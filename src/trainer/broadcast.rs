@@ -9,6 +9,8 @@ use kiln_engine::checkpoint::Loaded;
 use kiln_engine::parallel::Processes;
 use kiln_engine::parallel::{Key, Operation};
 use kiln_system::{Error, Result};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 
 use super::origin::{self, Origin};
@@ -36,65 +38,45 @@ pub(super) fn decided(processes: Option<&Processes>, decide: impl FnOnce() -> Re
     }
 }
 
+/// The metadata of what is sent.
+const HEADER: &str = "header";
+
 pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
 
-/// Receives the origin that process `root` sends.
 pub(super) fn receive(processes: &Processes, key: Key, root: usize) -> Result<Origin> {
     decode(&processes.broadcast_to_all(key, root, None)?)
         .ok_or_else(|| Error::Training(format!("the checkpoint that rank {root} sent is damaged; start again")))
 }
 
-/// An origin without the content of its files, which follows in the same order.
+/// An origin without the content of its files.
 #[derive(Serialize, Deserialize)]
 struct Header {
     directory: PathBuf,
     session_seconds: f64,
-    checkpoint: Option<Listing>,
+    /// Path, step and epoch.
+    checkpoint: Option<(PathBuf, usize, usize)>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Listing {
-    path: PathBuf,
-    step: usize,
-    epoch: usize,
-    files: Vec<(String, usize)>,
-}
-
-/// The length of the header, the header, the files.
+/// A safetensors file with the header as metadata, and a tensor of bytes for each file.
 pub(super) fn encode(origin: &Origin) -> Vec<u8> {
-    let list = |loaded: &Loaded| Listing {
-        path: loaded.path.clone(),
-        step: loaded.step,
-        epoch: loaded.epoch,
-        files: loaded.files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect(),
-    };
     let header = Header {
         directory: origin.directory.clone(),
         session_seconds: origin.session_seconds,
-        checkpoint: origin.checkpoint.as_ref().map(list),
+        checkpoint: origin.checkpoint.as_ref().map(|loaded| (loaded.path.clone(), loaded.step, loaded.epoch)),
     };
-    let header = serde_json::to_vec(&header).expect("paths and numbers are always JSON");
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
-    let files = origin.checkpoint.iter().flat_map(|loaded| loaded.files.values());
-    files.for_each(|file| bytes.extend(file));
-    bytes
+    let header = serde_json::to_string(&header).expect("paths and numbers are always JSON");
+    let files = origin.checkpoint.iter().flat_map(|loaded| &loaded.files);
+    let tensors = files.map(|(name, bytes)| (name, TensorView::new(Dtype::U8, vec![bytes.len()], bytes)));
+    let tensors = tensors.map(|(name, tensor)| (name, tensor.expect("a byte is an element")));
+    serialize(tensors, Some([(HEADER.to_string(), header)].into())).expect("bytes have an encoding")
 }
 
 fn decode(bytes: &[u8]) -> Option<Origin> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    let (header, mut rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-    let Header { directory, session_seconds, checkpoint } = serde_json::from_slice(header).ok()?;
-    let mut file = |(name, length): (String, usize)| {
-        let (file, behind) = rest.split_at_checked(length)?;
-        rest = behind;
-        Some((name, file.to_vec()))
-    };
-    let checkpoint = match checkpoint {
-        None => None,
-        Some(Listing { path, step, epoch, files }) => {
-            Some(Loaded { path, step, epoch, files: files.into_iter().map(&mut file).collect::<Option<_>>()? })
-        }
-    };
+    let (_, metadata) = SafeTensors::read_metadata(bytes).ok()?;
+    let header = serde_json::from_str(metadata.metadata().as_ref()?.get(HEADER)?).ok()?;
+    let Header { directory, session_seconds, checkpoint } = header;
+    let tensors = SafeTensors::deserialize(bytes).ok()?;
+    let files = tensors.iter().map(|(name, file)| (name.to_string(), file.data().to_vec())).collect();
+    let checkpoint = checkpoint.map(|(path, step, epoch)| Loaded { path, step, epoch, files });
     Some(Origin { directory, session_seconds, checkpoint, lock: None })
 }
