@@ -81,7 +81,9 @@ impl Evaluation {
             complaints.push("the confusion matrix does not have a row and a column per class and is not shown");
         }
         let whole = self.samples.len();
-        self.samples.retain(|sample| sample.truth < classes && sample.predicted < classes && sample.is_png());
+        let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+        let is_png = |png: &str| png.starts_with(PNG) && png.bytes().all(is_base64);
+        self.samples.retain(|it| it.truth < classes && it.predicted < classes && is_png(&it.png));
         if self.samples.len() < whole {
             complaints.push("some samples are not PNG images of a known class and are not shown");
         }
@@ -111,11 +113,5 @@ impl Evaluation {
         mistakes.sort_by_key(|(truth, predicted, images)| (std::cmp::Reverse(*images), *truth, *predicted));
         mistakes.truncate(most);
         mistakes
-    }
-}
-
-impl Sample {
-    fn is_png(&self) -> bool {
-        self.png.starts_with(PNG) && self.png.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     }
 }

@@ -41,10 +41,6 @@ fn of_thread(thread: &str, spans: &[Span<'_>]) -> Vec<Phase> {
         let total = totals.entry(around.iter().map(|(name, _)| *name).collect()).or_default();
         *total = (total.0 + 1, total.1 + span.seconds);
     }
-    in_order(thread, &totals)
-}
-
-fn in_order(thread: &str, totals: &BTreeMap<Vec<&str>, (usize, f64)>) -> Vec<Phase> {
     let all: f64 = totals.iter().filter(|(path, _)| path.len() == 1).map(|(_, (_, seconds))| seconds).sum();
     // Sort by the times of the enclosing phases, from the outermost inwards.
     let rank = |path: &[&str]| -> Vec<(f64, String)> {

@@ -147,13 +147,6 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
 
 /// As [`weights()`], which may hold any numbers.
 pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
-    let mut weights = all_tensors(path, averaged)?;
-    weights.tensors.retain(|name, _| !name.contains(AUXILIARY));
-    Ok(weights)
-}
-
-/// With those that only training needs.
-fn all_tensors(path: &Path, averaged: bool) -> Result<Weights> {
     if is_url(path) && Format::of(path).is_some() {
         let url = shown(path);
         return Err(Error::usage(format!(
@@ -161,16 +154,20 @@ fn all_tensors(path: &Path, averaged: bool) -> Result<Weights> {
              torchvision's weights with --pretrained torchvision"
         )));
     }
-    if !checkpoint::is_there(path) && !is_url(path) {
+    let mut weights = if checkpoint::is_there(path) || is_url(path) {
+        let loaded = checkpoint::read(path)?;
+        let averaged = averaged && loaded.files.contains_key("average.safetensors");
+        let name = if averaged { "average.safetensors" } else { "model.safetensors" };
+        let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
+        let config = saved(&loaded).ok();
+        Weights { tensors, metadata, file: loaded.path.join(name), config, left_out: Vec::new() }
+    } else {
         let weights::Weights { tensors, metadata, left_out } = weights::read(path)?;
-        return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None, left_out });
-    }
-    let loaded = checkpoint::read(path)?;
-    let averaged = averaged && loaded.files.contains_key("average.safetensors");
-    let name = if averaged { "average.safetensors" } else { "model.safetensors" };
-    let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
-    let config = saved(&loaded).ok();
-    Ok(Weights { tensors, metadata, file: loaded.path.join(name), config, left_out: Vec::new() })
+        Weights { tensors, metadata, file: path.to_path_buf(), config: None, left_out }
+    };
+    // Only training needs them.
+    weights.tensors.retain(|name, _| !name.contains(AUXILIARY));
+    Ok(weights)
 }
 
 /// The checkpoint `which` in a run's directory, by default the best one; any other path is returned as it is.

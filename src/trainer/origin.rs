@@ -36,18 +36,20 @@ struct Target {
 }
 
 impl Target {
-    /// `None` for a new run, or if the directory does not exist.
-    fn of(config: &Config) -> Option<Self> {
-        let output = &config.run.output_dir;
+    /// `None` for a new run.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is no run to continue.
+    fn of(config: &Config) -> Result<Option<Self>> {
         let which = match &config.checkpoint.resume {
-            Resume::Off => return None,
-            Resume::Path(path) => return Some(Self { path: path.clone(), which: Which::Latest }),
+            Resume::Off => return Ok(None),
+            Resume::Path(path) => return Ok(Some(Self { path: path.clone(), which: Which::Latest })),
             Resume::Latest | Resume::Auto => Which::Latest,
             Resume::Best => Which::Best,
         };
-        let is_named = !output.as_os_str().is_empty();
-        let path = if is_named { Some(output.clone()) } else { run_dir::last(Path::new(RUNS)) };
-        Some(Self { path: path?, which })
+        let none = || format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir");
+        let path = named(config).or_else(|| run_dir::last(Path::new(RUNS)));
+        Ok(Some(Self { path: path.ok_or_else(|| Error::usage(none()))?, which }))
     }
 
     fn is_run(&self) -> bool {
@@ -66,7 +68,7 @@ impl Target {
         if !is_url(&self.path) {
             return self.load(&mut |_| {});
         }
-        fetch(&self.path, "--resume", is_settings)?.ok_or_else(|| absent(&self.path))
+        fetch(&self.path, "--resume", |name| name == "config.toml")?.ok_or_else(|| absent(&self.path))
     }
 
     /// The checkpoint, verified; changes nothing.
@@ -95,10 +97,10 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
         // Wrong settings are reported first, all together.
         return if faults(&request).is_empty() { Err(error) } else { Ok(request) };
     }
-    let Some(target) = Target::of(&config) else { return Ok(request) };
+    let Ok(Some(target)) = Target::of(&config) else { return Ok(request) };
     let (mut from, url) = ("latest".to_string(), &config.checkpoint.url);
     let is_copied = config.checkpoint.resume == Resume::Auto && !url.as_os_str().is_empty();
-    let copy = || fetch(url, "--checkpoint-url", is_settings);
+    let copy = || fetch(url, "--checkpoint-url", |name| name == "config.toml");
     let loaded = match target.settings() {
         // Another machine may have gone further.
         Ok(loaded) if is_copied && newest(url)?.is_some_and(|step| step > loaded.step) => {
@@ -159,7 +161,7 @@ pub(super) fn inspect(config: &Config) -> Result<()> {
              another --checkpoint-url"
         )));
     }
-    let target = target(config)?;
+    let target = Target::of(config)?;
     if let Some(target) = target.as_ref().filter(|_| *resume != Resume::Auto) {
         is_there(target, resume)?;
     }
@@ -172,23 +174,13 @@ pub(super) fn inspect(config: &Config) -> Result<()> {
     run_dir::check(&directory, *resume != Resume::Off).map_err(elsewhere)
 }
 
-/// What the run continues, if anything.
-fn target(config: &Config) -> Result<Option<Target>> {
-    let target = Target::of(config);
-    if target.is_none() && config.checkpoint.resume != Resume::Off {
-        let reason = format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir");
-        return Err(Error::usage(reason));
-    }
-    Ok(target)
-}
-
 fn named(config: &Config) -> Option<PathBuf> {
     Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty())
 }
 
 /// The checkpoint that the run continues from, without claiming anything.
 pub(super) fn continued(config: &Config) -> Result<Option<Loaded>> {
-    let Some(target) = target(config)? else { return Ok(None) };
+    let Some(target) = Target::of(config)? else { return Ok(None) };
     let loaded = unless_auto(&config.checkpoint.resume, target.load(&mut |_| {}))?;
     is_newest(&config.checkpoint.url, loaded.as_ref())?;
     Ok(loaded)
@@ -222,7 +214,7 @@ fn unless_auto(resume: &Resume, loaded: Result<Loaded>) -> Result<Option<Loaded>
 pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
     inspect(config)?;
     let (named, resume) = (named(config), &config.checkpoint.resume);
-    let Some(target) = target(config)? else {
+    let Some(target) = Target::of(config)? else {
         let directory = named.map_or_else(|| run_dir::next(Path::new(RUNS)), Ok).map_err(elsewhere)?;
         let lock = claim(&directory, false, warn)?;
         return Ok(Origin { directory, session_seconds: 0.0, checkpoint: None, lock: Some(lock) });
@@ -247,10 +239,6 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
 fn lost(target: &Target) -> Error {
     let place = shown(&target.path);
     Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
-}
-
-fn is_settings(name: &str) -> bool {
-    name == "config.toml"
 }
 
 /// Refuses a path that is neither a checkpoint nor a run with checkpoints.

@@ -28,16 +28,13 @@ pub(super) fn overview(
     let mut line = |subject: &str, words: String| {
         writeln!(text, "{subject:<10}  {}", printable(&words)).expect("writing to a string cannot fail");
     };
-    let name = backend_name(backend.kind());
-    line(
-        "kiln",
-        format!(
-            "{}, {name} backend, seed {}{}",
-            env!("CARGO_PKG_VERSION"),
-            config.run.seed,
-            determinism(prepared.is_processor, config.run.deterministic)
-        ),
-    );
+    let (version, name, seed) = (env!("CARGO_PKG_VERSION"), backend_name(backend.kind()), config.run.seed);
+    let determinism = match (config.run.deterministic, prepared.is_processor) {
+        (false, _) => "",
+        (true, true) => ", deterministic",
+        (true, false) => ", deterministic between replicas (GPU kernels may sum in another order in another run)",
+    };
+    line("kiln", format!("{version}, {name} backend, seed {seed}{determinism}"));
     line("world", world(config, prepared));
     prepared.stages.iter().for_each(|words| line("stages", words.clone()));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
@@ -78,14 +75,6 @@ pub(super) fn overview(
 fn card(backend: &dyn Backend, index: usize) -> Option<Card> {
     let is_cuda = matches!(backend.kind(), BackendKind::Cuda | BackendKind::Tch) && !backend.is_processor();
     is_cuda.then(|| Card::of(index)).flatten()
-}
-
-fn determinism(is_processor: bool, is_deterministic: bool) -> &'static str {
-    match (is_deterministic, is_processor) {
-        (false, _) => "",
-        (true, true) => ", deterministic",
-        (true, false) => ", deterministic between replicas (GPU kernels may sum in another order in another run)",
-    }
 }
 
 /// What a device hosts: replicas or, if they have stages, the stage of each.

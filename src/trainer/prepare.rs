@@ -48,7 +48,9 @@ pub(super) fn prepare(
     backend.check(&world, config.run.precision)?;
     backend.choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
-    use_threads(threads);
+    // The pool that CPU kernels and loaders share. Fails if there is one already, as in a test of several runs.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
+    drop(pool.build_global());
     let splits =
         super::loading::load(config).map_err(|error| located(&config.data, &config.checkpoint.resume, error))?;
     if world.hosted().start == 0 {
@@ -91,13 +93,6 @@ pub(super) fn blank_network(backend: &dyn Backend, config: &Config, outputs: usi
 pub(super) fn share_threads(threads: usize, local_processes: usize) -> usize {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     if threads == 0 { (available / local_processes).max(1) } else { threads }
-}
-
-/// Sets the size of the pool that CPU kernels and loaders share.
-fn use_threads(threads: usize) {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
-    // Fails if there is a pool already, as in a test of several runs.
-    drop(pool.build_global());
 }
 
 fn class_count(wanted: usize, splits: &DataSplits) -> Result<usize> {
