@@ -76,7 +76,7 @@ pub struct Config {
 }
 
 /// Keys that may differ between the processes of one run.
-const PER_PROCESS_KEYS: &[&str] = &[
+pub(crate) const PER_PROCESS_KEYS: &[&str] = &[
     "run.threads",
     "run.output_dir",
     "run.progress",

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
+use super::Config;
+
 /// The user's settings, uninterpreted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
@@ -45,7 +47,7 @@ impl Request {
 pub struct Saved {
     pub path: PathBuf,
     pub text: String,
-    /// The keys that the version that wrote it did not have, as a TOML text with what it did.
+    /// Keys that the version that wrote it did not have, as a TOML text with what it did, unless that is the default.
     pub older: &'static str,
     pub note: Option<String>,
     /// Keys that the command does not use, which are not taken from it.
@@ -58,7 +60,8 @@ impl Saved {
         let (Ok(mut settings), Ok(older)) = (self.text.parse::<Table>(), self.older.parse::<Table>()) else {
             return self.text.clone();
         };
-        for (section, keys) in older {
+        let defaults = Table::try_from(Config::default()).expect("the configuration is plain TOML values");
+        for (section, keys) in older.into_iter().chain(defaults) {
             if let (Some(Value::Table(settings)), Value::Table(keys)) = (settings.get_mut(&section), keys) {
                 for (key, value) in keys {
                     settings.entry(key).or_insert(value);

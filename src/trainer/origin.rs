@@ -13,8 +13,8 @@ use kiln_system::file;
 use kiln_system::{Error, Result, shown};
 
 use super::requeue;
-use super::resume::saved;
-use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, removed, sketch};
+use super::resume::{saved, written};
+use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, sketch};
 
 pub(super) const RUNS: &str = "runs";
 
@@ -134,7 +134,7 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
 /// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
 fn difference(saved: &Saved, copy: &Path) -> Result<Option<String>> {
     let read = file::text(copy, file::TEXT).map_err(|reason| reason.to_string());
-    let read = read.map(|text| removed::without(&text));
+    let read = read.map(|text| written(copy.into(), text).whole());
     let parsed = read.and_then(|text| match toml::from_str::<Config>(&text) {
         Ok(_) => Ok(text),
         Err(reason) => Err(reason.message().replace('\n', ", ")),

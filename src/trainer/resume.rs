@@ -10,11 +10,10 @@ use kiln_system::{Error, Result, shown};
 
 use super::prepare::Prepared;
 use super::terminal::warn;
-use crate::config::{Config, Saved, removed};
+use crate::config::{Config, PER_PROCESS_KEYS, Saved, removed};
 
-/// The keys that must not change between the sessions of a run: it would be another experiment. Where the images are
-/// stored is not among them; the fingerprint says that they are the same.
-pub(super) const BINDING: &[&str] = &[
+/// The keys that must not change between the sessions of a run: it would be another experiment.
+const BINDING: &[&str] = &[
     "run.seed",
     "run.precision",
     "run.accumulation_steps",
@@ -24,39 +23,25 @@ pub(super) const BINDING: &[&str] = &[
     "parallel.sync_bn",
     "parallel.bn_statistics",
     "parallel.reduce_precision",
-    "data.augment",
-    "data.crop_padding",
-    "data.crop_fill",
-    "data.resized_crop",
-    "data.center_crop",
-    "data.flip",
-    "data.cutout",
-    "data.rand_augment_ops",
-    "data.rand_augment_magnitude",
-    "data.auto_augment",
-    "data.color_jitter",
-    "data.hue_jitter",
-    "data.random_erasing",
-    "data.erasing_fill",
-    "data.erasing_count",
-    "data.mixup",
-    "data.cutmix",
-    "data.mix_prob",
-    "data.repeated_augmentation",
-    "data.views",
-    "data.erase_first_view",
-    "data.order",
-    "data.window",
-    "data.drop_last",
-    "data.image_size",
-    "data.val_image_size",
-    "data.interpolation",
-    "data.exif",
-    "data.decode",
-    "data.normalization",
+    "data",
     "model",
     "optim.optimizer",
 ];
+
+/// Keys of `data` that may change, beside those that may differ between processes: where the images are stored. The
+/// fingerprint says that they are the same.
+const STORAGE: [&str; 6] =
+    ["data.source", "data.corrupt", "data.image_column", "data.label_column", "data.train_size", "data.val_size"];
+
+/// The settings that make `current` another experiment than `saved`, a line each; those of `more` keys too.
+pub(super) fn changes(saved: &Saved, current: &Config, more: &[&str]) -> Vec<String> {
+    let mut changes = differences(&saved.whole(), &current.to_toml(), &[BINDING, more].concat());
+    changes.retain(|line| {
+        let key = line.split(':').next().unwrap_or_default();
+        !STORAGE.contains(&key) && !PER_PROCESS_KEYS.contains(&key)
+    });
+    changes
+}
 
 /// The state in a checkpoint of the same experiment, and its `state.json`.
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
@@ -77,33 +62,8 @@ fn has_another_optimizer(saved: &str, optimizer: OptimizerKind) -> bool {
     kind.is_some_and(|kind| kind.try_into() != Ok(optimizer))
 }
 
-/// The keys that older versions lack: convolutions by definition, 18 layers of one group, none left out, images decoded
-/// as a whole, as they are stored and in their own colours, without a policy, in one view of one size, permuted as one.
-const OLDER: &str = r#"
-[model]
-conv = "direct"
-depth = 18
-groups = 1
-width_per_group = 64
-drop_path = 0.0
-bn_parts = 1
-[parallel]
-bn_statistics = "first"
-[data]
-exif = "ignore"
-decode = "whole"
-color_jitter = 0.0
-hue_jitter = 0.0
-auto_augment = ""
-erasing_fill = "mean"
-erasing_count = 1
-interpolation = "bilinear"
-views = 1
-erase_first_view = true
-val_image_size = 0
-order = "global"
-window = 16
-"#;
+/// What older versions did that lack the key, where it is not the default: convolutions by definition.
+const OLDER: &str = "[model]\nconv = 'direct'";
 
 pub(super) fn saved(checkpoint: &Loaded) -> Result<Saved> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
@@ -138,8 +98,7 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     if config.checkpoint.force_config {
         return Ok(());
     }
-    let saved = saved(checkpoint)?.whole();
-    let mut faults = differences(&saved, &config.to_toml(), BINDING);
+    let mut faults = changes(&saved(checkpoint)?, config, &[]);
     if state.data_fingerprint != prepared.fingerprint {
         faults.push(format!("images: saved fingerprint {}, now {}", state.data_fingerprint, prepared.fingerprint));
     }

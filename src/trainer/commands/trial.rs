@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use kiln_engine::checkpoint::{differences, run_dir};
+use kiln_engine::checkpoint::run_dir;
 use kiln_system::file::{self, TEXT};
 use kiln_system::{Result, shown};
 
@@ -16,7 +16,7 @@ use crate::study::halving::Rung;
 use crate::trainer::child::{Ended, run};
 use crate::trainer::prepare::share_threads;
 use crate::trainer::results::Ending;
-use crate::trainer::resume::{BINDING, written};
+use crate::trainer::resume::{changes, written};
 use crate::trainer::terminal::{say, warn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,10 +113,7 @@ impl Trial<'_> {
     pub(super) fn other_settings(&self) -> Option<String> {
         let path = self.directory.join("config.toml");
         let saved = file::text(&path, TEXT).ok().filter(|_| run_dir::is_begun(&self.directory))?;
-        let keys = [BINDING, &["run.epochs", "optim", "schedule"]].concat();
-        let mut changed = differences(&written(path, saved).whole(), &self.config.to_toml(), &keys);
-        // Those of an older version are none.
-        changed.retain(|line| !line.contains(": saved absent"));
+        let mut changed = changes(&written(path, saved), &self.config, &["run.epochs", "optim", "schedule"]);
         changed.sort();
         changed.dedup();
         let changed = changed.join("; ");
