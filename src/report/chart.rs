@@ -312,7 +312,6 @@ impl PlotArea {
 }
 
 impl Figure {
-    /// Charts one below the other.
     pub fn stack(charts: &[Chart]) -> Self {
         let mut sheet = Self::default();
         for figure in charts.iter().map(Chart::figure) {

@@ -9,7 +9,6 @@ pub const MOST: usize = 1000;
 /// Fewest points with a moving average.
 const FEW: usize = 50;
 
-/// How a curve is drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Look {
     /// A line with the colour and dashes of its style, in the legend.

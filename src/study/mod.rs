@@ -66,7 +66,6 @@ fn seconds(value: f64) -> String {
     format!("{scaled:.decimals$} {unit}")
 }
 
-/// A fraction in percent.
 fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }

@@ -19,7 +19,6 @@ use crate::weights::{self, Report, Stated, torchvision};
 /// The name for torchvision's weights.
 pub(super) const TORCHVISION: &str = "torchvision";
 
-/// The description of a model in the overview.
 #[derive(Debug, Clone)]
 pub(super) struct ModelSummary {
     pub(super) parameters: ParameterCount,

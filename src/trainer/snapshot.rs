@@ -26,7 +26,6 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// For the run of `config`.
     pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Result<Self> {
         let splits = &prepared.splits;
         let description = Description {

@@ -33,7 +33,6 @@ pub struct Training {
     pub membership: Option<Box<dyn Membership>>,
 }
 
-/// A ResNet on a backend.
 pub trait Network: Send {
     fn parameters(&self) -> ParameterCount;
 

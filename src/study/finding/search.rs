@@ -37,7 +37,6 @@ impl Trial {
         matches!(self.outcome, Outcome::Fits { .. })
     }
 
-    /// Its images per second, if it fits.
     pub(super) fn images_per_second(&self) -> Option<f64> {
         match self.outcome {
             Outcome::Fits { images_per_second, .. } => Some(images_per_second),

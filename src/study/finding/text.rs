@@ -34,7 +34,6 @@ pub(super) struct TrialRow {
     images_per_second: Option<f64>,
     of_the_best: Option<f64>,
     memory_bytes: Option<u64>,
-    /// Why it does not fit.
     why: String,
 }
 

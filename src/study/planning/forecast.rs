@@ -33,11 +33,9 @@ impl Layout {
     }
 }
 
-/// A layout with its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     pub layout: Layout,
-    /// Seconds of an optimizer step.
     pub step_seconds: f64,
     /// Images per second, of all replicas.
     pub images_per_second: f64,
@@ -45,7 +43,6 @@ pub struct Forecast {
     pub bubble: f64,
     /// Bytes on a device of each stage.
     pub memory: Vec<f64>,
-    /// Whether they fit.
     pub fits: bool,
     /// Bytes that all devices send in a step.
     pub traffic: f64,

@@ -26,7 +26,6 @@ use measured::{MOST_CUTS, count_cuts, neighbours};
 pub struct Planning {
     /// Those that fit into memory first, the fastest first.
     pub rows: Vec<Forecast>,
-    /// What stays the same.
     pub experiment: Experiment,
     /// How many cuts were compared, of all numbers of replicas and stages.
     pub compared: usize,

@@ -24,7 +24,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The measured steps of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     pub mode: Mode,
@@ -33,7 +32,6 @@ pub struct Measurement {
     /// Whether some replicas shared a device, or processor cores that each could have used alone.
     pub devices_shared: bool,
     pub steps: usize,
-    /// Seconds of each step.
     pub step_seconds: Vec<f64>,
     /// Images of a step, over all replicas.
     pub images_per_step: usize,

@@ -48,7 +48,6 @@ pub struct Sizes {
     pub(crate) output: PathBuf,
 }
 
-/// Measurements with their comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
     /// Hardware and settings, from the caller.

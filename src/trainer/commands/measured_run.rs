@@ -68,7 +68,6 @@ impl MeasuredRun {
         Ok(Self { directory, ended })
     }
 
-    /// The error that `what` failed, with the reason.
     pub(super) fn failure(&self, what: &str) -> Error {
         Error::Training(format!("{what} could not be measured: {}", self.ended.why()))
     }
@@ -118,7 +117,6 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The content of a `metrics.jsonl`.
 pub(super) fn text_of(log: &Path) -> Result<String> {
     file::text(log, 4 * GIB).map_err(Error::io("read", log))
 }

@@ -109,7 +109,6 @@ impl Architecture {
         std::iter::once(stem).chain(blocks).chain([classifier]).collect()
     }
 
-    /// The work of a block of a stage.
     fn work(self, stage: usize, block: usize) -> f64 {
         let Some(bottleneck) = self.bottleneck else { return if stage > 0 && block == 0 { 1.5 } else { 2.0 } };
         let (groups, inner) = (bottleneck.groups as f64, bottleneck.inner(BASE) as f64 / BASE as f64);

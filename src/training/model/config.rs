@@ -18,7 +18,6 @@ pub enum Stem {
     Imagenet,
 }
 
-/// The `[model]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {

@@ -2,7 +2,6 @@
 
 use kiln_engine::optim::{LossKind, OptimConfig};
 
-/// What is minimised in training.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Loss {
     pub kind: LossKind,

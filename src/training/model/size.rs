@@ -14,7 +14,6 @@ pub struct ParameterCount {
     pub trained: usize,
 }
 
-/// Counts the parameters of `model`.
 pub fn count_parameters<B: Backend, M: Module<B>>(model: &M) -> ParameterCount {
     let mut count = ParameterCount { all: 0, trained: 0 };
     for Weights { name, shape, is_trained, .. } in float_tensors(model) {
