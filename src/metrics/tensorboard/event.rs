@@ -28,6 +28,7 @@ pub(super) fn event(time: f64, step: usize, what: u8, content: &[u8]) -> Vec<u8>
     message(&[(1, Double(time)), (2, Integer(step)), (what, Bytes(content))])
 }
 
+/// A session log with the status `START`.
 pub(super) fn session_start() -> Vec<u8> {
     message(&[(1, Integer(1))])
 }
