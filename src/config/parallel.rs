@@ -7,42 +7,46 @@ use std::time::Duration;
 
 use kiln_engine::parallel::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
 use kiln_membership::Elastic;
+use kiln_system::with_defaults;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The `[parallel]` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ParallelConfig {
-    pub world_size: usize,
-    pub gpu_ids: Vec<usize>,
-    #[serde(deserialize_with = "count_or_auto")]
-    pub stages: usize,
-    pub split_points: Vec<usize>,
-    pub rank: usize,
-    pub nnodes: usize,
-    pub batch_size: usize,
-    pub backend: BackendKind,
-    pub strategy: StrategyKind,
-    pub sync_bn: bool,
-    pub bn_statistics: BnStatistics,
-    pub reduce_precision: ReducePrecision,
-    pub shard_optimizer: bool,
-    pub grad_checkpointing: bool,
-    pub check_every: usize,
-    pub roll_back: bool,
-    pub timeout: f64,
-    pub elastic: Elastic,
-    pub elastic_timeout: f64,
-    pub heartbeat: f64,
-    pub lost_after: f64,
-    pub dist_url: String,
-    pub dist_backend: DistBackend,
-    pub link: f64,
-    pub dist_interface: String,
-    pub job_id: String,
-    pub job_secret_file: PathBuf,
-    pub insecure: bool,
+with_defaults! {
+    /// The `[parallel]` section.
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ParallelConfig {
+        pub world_size: usize = 1,
+        pub gpu_ids: Vec<usize> = vec![0],
+        #[serde(deserialize_with = "count_or_auto")]
+        pub stages: usize = 1,
+        pub split_points: Vec<usize> = Vec::new(),
+        pub rank: usize = 0,
+        pub nnodes: usize = 0,
+        pub batch_size: usize = 32,
+        pub backend: BackendKind = BackendKind::Auto,
+        pub strategy: StrategyKind = StrategyKind::Auto,
+        pub sync_bn: bool = true,
+        pub bn_statistics: BnStatistics = BnStatistics::First,
+        pub reduce_precision: ReducePrecision = ReducePrecision::F32,
+        pub shard_optimizer: bool = false,
+        pub grad_checkpointing: bool = false,
+        pub check_every: usize = CHECK_EVERY,
+        pub roll_back: bool = false,
+        pub timeout: f64 = 30.0,
+        #[serde(with = "kiln_system::text")]
+        pub elastic: Elastic = Elastic::Off,
+        pub elastic_timeout: f64 = 600.0,
+        pub heartbeat: f64 = 1.0,
+        pub lost_after: f64 = 10.0,
+        pub dist_url: String = String::new(),
+        pub dist_backend: DistBackend = DistBackend::Auto,
+        pub link: f64 = 0.0,
+        pub dist_interface: String = String::new(),
+        pub job_id: String = "kiln".into(),
+        pub job_secret_file: PathBuf = PathBuf::new(),
+        pub insecure: bool = false,
+    }
 }
 
 /// A number, or `auto` for 0.
@@ -57,41 +61,6 @@ fn count_or_auto<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D:
         Count::Number(count) => Ok(count),
         Count::Word(word) if word == "auto" => Ok(0),
         Count::Word(_) => Err(D::Error::custom("a whole number, or auto")),
-    }
-}
-
-impl Default for ParallelConfig {
-    fn default() -> Self {
-        Self {
-            world_size: 1,
-            gpu_ids: vec![0],
-            stages: 1,
-            split_points: Vec::new(),
-            rank: 0,
-            nnodes: 0,
-            batch_size: 32,
-            backend: BackendKind::Auto,
-            strategy: StrategyKind::Auto,
-            sync_bn: true,
-            bn_statistics: BnStatistics::First,
-            reduce_precision: ReducePrecision::F32,
-            shard_optimizer: false,
-            grad_checkpointing: false,
-            check_every: CHECK_EVERY,
-            roll_back: false,
-            timeout: 30.0,
-            elastic: Elastic::Off,
-            elastic_timeout: 600.0,
-            heartbeat: 1.0,
-            lost_after: 10.0,
-            dist_url: String::new(),
-            dist_backend: DistBackend::Auto,
-            link: 0.0,
-            dist_interface: String::new(),
-            job_id: "kiln".into(),
-            job_secret_file: PathBuf::new(),
-            insecure: false,
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use kiln_system::with_defaults;
 use serde::{Deserialize, Serialize};
 
 use super::auto_augment::AutoAugment;
@@ -45,11 +46,10 @@ pub enum CropFill {
 }
 
 /// What random erasing writes; normal numbers count after normalisation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ErasingFill {
     /// The data set's mean colour.
-    #[default]
     Mean,
     /// A random colour for each rectangle.
     Rand,
@@ -58,10 +58,9 @@ pub enum ErasingFill {
 }
 
 /// How images are resized, each as by Pillow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
-    #[default]
     Bilinear,
     Bicubic,
     Nearest,
@@ -73,21 +72,19 @@ impl fmt::Display for Interpolation {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Corrupt {
-    #[default]
     Refuse,
     /// All images are decoded once, before the first run; damaged ones are not part of the data set.
     Skip,
 }
 
 /// How to treat the orientation that cameras store with an image (EXIF).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {
     /// Images are taken as they are stored, as torchvision does.
-    #[default]
     Ignore,
     /// Images are turned upright.
     Apply,
@@ -99,10 +96,9 @@ impl fmt::Display for Exif {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decode {
-    #[default]
     Whole,
     /// The part that is shown, to the same pixels.
     Part,
@@ -111,118 +107,71 @@ pub enum Decode {
     Scaled,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    #[default]
     Global,
     /// Permuted shards, and a permutation of the samples of every few of them.
     Window,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DataConfig {
-    pub source: Source,
-    pub dir: PathBuf,
-    pub download: bool,
-    pub augment: bool,
-    pub crop_padding: usize,
-    pub resized_crop: f64,
-    pub center_crop: f64,
-    pub crop_fill: CropFill,
-    pub flip: bool,
-    pub cutout: usize,
-    pub rand_augment_ops: usize,
-    pub rand_augment_magnitude: u32,
-    pub auto_augment: AutoAugment,
-    pub color_jitter: f64,
-    pub hue_jitter: f64,
-    pub random_erasing: f64,
-    pub erasing_fill: ErasingFill,
-    pub erasing_count: usize,
-    pub mixup: f64,
-    pub cutmix: f64,
-    pub mix_prob: f64,
-    pub repeated_augmentation: usize,
-    /// How often a step sees each image; the first of several views is only cropped and mirrored.
-    pub views: usize,
-    pub erase_first_view: bool,
-    pub drop_last: bool,
-    pub normalization: NormalizationKind,
-    pub image_size: usize,
-    /// 0 for `image_size`.
-    pub val_image_size: usize,
-    pub interpolation: Interpolation,
-    pub exif: Exif,
-    pub decode: Decode,
-    pub corrupt: Corrupt,
-    pub image_column: String,
-    pub label_column: String,
-    pub order: Order,
-    pub window: usize,
-    pub cache_dir: PathBuf,
-    pub cache_dir_mb: u64,
-    pub prefetch_mb: u64,
-    pub retry_seconds: f64,
-    pub cache_mb: u64,
-    pub train_size: usize,
-    pub val_size: usize,
+with_defaults! {
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct DataConfig {
+        pub source: Source = Source::Cifar10,
+        pub dir: PathBuf = PathBuf::from("data"),
+        pub download: bool = false,
+        pub augment: bool = true,
+        pub crop_padding: usize = 4,
+        pub resized_crop: f64 = 0.0,
+        pub center_crop: f64 = 0.0,
+        pub crop_fill: CropFill = CropFill::Mean,
+        pub flip: bool = true,
+        pub cutout: usize = 0,
+        pub rand_augment_ops: usize = 0,
+        pub rand_augment_magnitude: u32 = 9,
+        #[serde(with = "kiln_system::text")]
+        pub auto_augment: AutoAugment = AutoAugment::None,
+        pub color_jitter: f64 = 0.0,
+        pub hue_jitter: f64 = 0.0,
+        pub random_erasing: f64 = 0.0,
+        pub erasing_fill: ErasingFill = ErasingFill::Mean,
+        pub erasing_count: usize = 1,
+        pub mixup: f64 = 0.0,
+        pub cutmix: f64 = 0.0,
+        pub mix_prob: f64 = 1.0,
+        pub repeated_augmentation: usize = 1,
+        /// How often a step sees each image; the first of several views is only cropped and mirrored.
+        pub views: usize = 1,
+        pub erase_first_view: bool = true,
+        pub drop_last: bool = false,
+        #[serde(with = "kiln_system::text")]
+        pub normalization: NormalizationKind = NormalizationKind::Dataset,
+        pub image_size: usize = 32,
+        /// 0 for `image_size`.
+        pub val_image_size: usize = 0,
+        pub interpolation: Interpolation = Interpolation::Bilinear,
+        pub exif: Exif = Exif::Ignore,
+        pub decode: Decode = Decode::Whole,
+        pub corrupt: Corrupt = Corrupt::Refuse,
+        pub image_column: String = String::new(),
+        pub label_column: String = String::new(),
+        pub order: Order = Order::Global,
+        pub window: usize = 16,
+        pub cache_dir: PathBuf = PathBuf::new(),
+        pub cache_dir_mb: u64 = 65536,
+        pub prefetch_mb: u64 = 256,
+        pub retry_seconds: f64 = 180.0,
+        pub cache_mb: u64 = 4096,
+        pub train_size: usize = 2048,
+        pub val_size: usize = 512,
+    }
 }
 
 impl DataConfig {
     /// The side of validation images in pixels.
     pub fn validation_side(&self) -> usize {
         if self.val_image_size == 0 { self.image_size } else { self.val_image_size }
-    }
-}
-
-impl Default for DataConfig {
-    fn default() -> Self {
-        Self {
-            source: Source::Cifar10,
-            dir: PathBuf::from("data"),
-            download: false,
-            augment: true,
-            crop_padding: 4,
-            resized_crop: 0.0,
-            center_crop: 0.0,
-            crop_fill: CropFill::Mean,
-            flip: true,
-            cutout: 0,
-            rand_augment_ops: 0,
-            rand_augment_magnitude: 9,
-            auto_augment: AutoAugment::None,
-            color_jitter: 0.0,
-            hue_jitter: 0.0,
-            random_erasing: 0.0,
-            erasing_fill: ErasingFill::Mean,
-            erasing_count: 1,
-            mixup: 0.0,
-            cutmix: 0.0,
-            mix_prob: 1.0,
-            repeated_augmentation: 1,
-            views: 1,
-            erase_first_view: true,
-            drop_last: false,
-            normalization: NormalizationKind::Dataset,
-            image_size: 32,
-            val_image_size: 0,
-            interpolation: Interpolation::Bilinear,
-            exif: Exif::Ignore,
-            decode: Decode::Whole,
-            corrupt: Corrupt::Refuse,
-            image_column: String::new(),
-            label_column: String::new(),
-            order: Order::Global,
-            window: 16,
-            cache_dir: PathBuf::new(),
-            cache_dir_mb: 65536,
-            prefetch_mb: 256,
-            retry_seconds: 180.0,
-            cache_mb: 4096,
-            train_size: 2048,
-            val_size: 512,
-        }
     }
 }

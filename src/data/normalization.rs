@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use kiln_ops::images::CHANNELS;
-use serde::{Deserialize, Serialize};
 
 /// Mean and standard deviation per channel, of pixels scaled to `0..=1`: a pixel `p` becomes `(p / 255 - mean) / std`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,8 +24,7 @@ impl Normalization {
 }
 
 /// The constants that normalise pixels to mean 0 and deviation 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NormalizationKind {
     /// The data set's own.
     Dataset,
@@ -73,19 +71,5 @@ impl fmt::Display for NormalizationKind {
             Self::Imagenet => f.write_str("imagenet"),
             Self::Given(Normalization { mean, std }) => write!(f, "{}/{}", list(*mean), list(*std)),
         }
-    }
-}
-
-impl TryFrom<String> for NormalizationKind {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<NormalizationKind> for String {
-    fn from(kind: NormalizationKind) -> Self {
-        kind.to_string()
     }
 }

@@ -1,12 +1,10 @@
 //! How many processes may take part in a job.
 
+use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// The number of processes of a run: fixed, or within limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elastic {
     /// Membership is fixed: the loss of a process ends the run.
     Off,
@@ -45,20 +43,12 @@ impl FromStr for Elastic {
     }
 }
 
-impl TryFrom<String> for Elastic {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Elastic> for String {
-    fn from(elastic: Elastic) -> Self {
-        match elastic {
-            Elastic::Off => "off".into(),
-            Elastic::Between { min, max: None } => format!("{min}:"),
-            Elastic::Between { min, max: Some(max) } => format!("{min}:{max}"),
+impl fmt::Display for Elastic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Between { min, max: None } => write!(f, "{min}:"),
+            Self::Between { min, max: Some(max) } => write!(f, "{min}:{max}"),
         }
     }
 }

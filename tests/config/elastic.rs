@@ -22,7 +22,7 @@ fn the_limits_are_read_in_every_spelling() {
         (&["parallel.elastic=1:2"], between(1, Some(2))),
     ] {
         assert_eq!(elastic(line), limits, "{line:?}");
-        assert_eq!(String::from(limits).parse(), Ok(limits), "what is printed is read back");
+        assert_eq!(limits.to_string().parse(), Ok(limits), "what is printed is read back");
     }
     for text in ["", ":", "0:2", "4:2", "1:2:3", "many"] {
         assert!(text.parse::<Elastic>().is_err(), "{text}");

@@ -100,7 +100,8 @@ fn policies_are_read_and_written_as_text() {
     let same = ["", "ta_wide", "imagenet", "cifar10", "augmix", "augmix-s1", "augmix-s10", "rand-m9-mstd0.5-inc1"];
     for text in same.into_iter().chain(["rand-m9-n3-mstd0.5", "rand-m9-mstd101-p0.25-mmax12", "rand-m0"]) {
         assert_eq!(policy(text).to_string(), text);
-        assert_eq!(serde_json::from_str::<AutoAugment>(&format!("\"{text}\"")).unwrap(), policy(text));
+        let setting = format!(r#"{{"auto_augment": "{text}"}}"#);
+        assert_eq!(serde_json::from_str::<DataConfig>(&setting).unwrap().auto_augment, policy(text));
     }
     let usual = [("augmix-s3", "augmix"), ("rand", "rand-m10"), ("rand-inc0-n2-m9-p0.5-mmax10", "rand-m9")];
     usual.into_iter().for_each(|(text, short)| assert_eq!(policy(text).to_string(), short));

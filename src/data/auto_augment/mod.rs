@@ -15,7 +15,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use kiln_ops::images::CHANNELS;
-use serde::{Deserialize, Serialize};
 
 use crate::sample_key::{Purpose, SampleKey};
 
@@ -27,10 +26,8 @@ pub use space::Space;
 pub use timm::TimmRand;
 
 /// What `data.auto_augment` selects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AutoAugment {
-    #[default]
     None,
     /// torchvision's `TrivialAugmentWide`: one operation on a random level (Müller and Hutter, 2021).
     TrivialWide,
@@ -39,7 +36,9 @@ pub enum AutoAugment {
     /// The same with that for CIFAR-10.
     Cifar10,
     /// Chains of operations on the first `severity` of ten levels, mixed with the image.
-    AugMix { severity: u32 },
+    AugMix {
+        severity: u32,
+    },
     /// timm's RandAugment.
     Rand(TimmRand),
 }
@@ -120,19 +119,5 @@ impl fmt::Display for AutoAugment {
             Self::AugMix { severity } => write!(f, "augmix-s{severity}"),
             Self::Rand(rand) => rand.fmt(f),
         }
-    }
-}
-
-impl TryFrom<String> for AutoAugment {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<AutoAugment> for String {
-    fn from(policy: AutoAugment) -> Self {
-        policy.to_string()
     }
 }

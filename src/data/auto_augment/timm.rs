@@ -4,6 +4,7 @@
 use std::fmt;
 
 use kiln_ops::images::CHANNELS;
+use kiln_system::with_defaults;
 
 use crate::sample_key::{Purpose, SampleKey};
 
@@ -24,25 +25,21 @@ const USUAL: f64 = 10.0;
 /// A larger deviation means a uniform magnitude.
 const MOST_NOISE: f64 = 100.0;
 
-/// What a text like `rand-m9-mstd0.5-inc1` sets.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TimmRand {
-    pub magnitude: u32,
-    /// Operations per image.
-    pub ops: u32,
-    /// The standard deviation of the magnitude.
-    pub noise: f64,
-    /// The probability of each operation.
-    pub probability: f64,
-    /// The largest magnitude with noise.
-    pub most: u32,
-    /// Whether all operations get stronger with the magnitude.
-    pub is_increasing: bool,
-}
-
-impl Default for TimmRand {
-    fn default() -> Self {
-        Self { magnitude: 10, ops: 2, noise: 0.0, probability: 0.5, most: 10, is_increasing: false }
+with_defaults! {
+    /// What a text like `rand-m9-mstd0.5-inc1` sets.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct TimmRand {
+        pub magnitude: u32 = 10,
+        /// Operations per image.
+        pub ops: u32 = 2,
+        /// The standard deviation of the magnitude.
+        pub noise: f64 = 0.0,
+        /// The probability of each operation.
+        pub probability: f64 = 0.5,
+        /// The largest magnitude with noise.
+        pub most: u32 = 10,
+        /// Whether all operations get stronger with the magnitude.
+        pub is_increasing: bool = false,
     }
 }
 

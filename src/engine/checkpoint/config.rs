@@ -7,10 +7,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use kiln_system::with_defaults;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
     /// Only at the end of the run.
     Never,
@@ -44,20 +44,6 @@ impl fmt::Display for Interval {
             Self::Epochs(count) => write!(f, "{count}epochs"),
             Self::Steps(count) => write!(f, "{count}steps"),
         }
-    }
-}
-
-impl TryFrom<String> for Interval {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Interval> for String {
-    fn from(interval: Interval) -> Self {
-        interval.to_string()
     }
 }
 
@@ -100,28 +86,17 @@ impl From<Resume> for PathBuf {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CheckpointConfig {
-    pub every: Interval,
-    pub keep_last: usize,
-    pub keep_best: usize,
-    pub path: PathBuf,
-    pub url: PathBuf,
-    pub resume: Resume,
-    pub force_config: bool,
-}
-
-impl Default for CheckpointConfig {
-    fn default() -> Self {
-        Self {
-            every: Interval::Epochs(1),
-            keep_last: 3,
-            keep_best: 1,
-            path: PathBuf::new(),
-            url: PathBuf::new(),
-            resume: Resume::Off,
-            force_config: false,
-        }
+with_defaults! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct CheckpointConfig {
+        #[serde(with = "kiln_system::text")]
+        pub every: Interval = Interval::Epochs(1),
+        pub keep_last: usize = 3,
+        pub keep_best: usize = 1,
+        pub path: PathBuf = PathBuf::new(),
+        pub url: PathBuf = PathBuf::new(),
+        pub resume: Resume = Resume::Off,
+        pub force_config: bool = false,
     }
 }

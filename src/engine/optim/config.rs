@@ -1,6 +1,7 @@
 //! The `[optim]` and `[schedule]` sections of the configuration, documented for users in `config/default.toml` and
 //! checked by the config room.
 
+use kiln_system::with_defaults;
 use serde::{Deserialize, Serialize};
 
 use super::parameter::Parameter;
@@ -37,35 +38,37 @@ pub enum LossKind {
     Jsd,
 }
 
-/// The `[optim]` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimConfig {
-    pub optimizer: OptimizerKind,
-    pub learning_rate: f64,
-    pub momentum: f64,
-    pub nesterov: bool,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub alpha: f64,
-    pub eps: f64,
-    pub trust_coefficient: f64,
-    pub loss: LossKind,
-    /// Targets of [`LossKind::Bce`] above it become 1, all others 0; 0 keeps them.
-    pub bce_threshold: f64,
-    pub label_smoothing: f64,
-    pub backbone_lr_scale: f64,
-    pub decay_norm_bias: bool,
-    /// Weight decay of batch-norm's parameters; below 0 that of all others.
-    pub norm_weight_decay: f64,
-    /// Weight decay of biases, those of batch-norm too; below 0 that of all others.
-    pub bias_weight_decay: f64,
-    pub clip_grad_norm: f64,
-    pub clip_grad_value: f64,
-    pub ema_decay: f64,
-    pub ema_every: usize,
-    pub ema_after_warmup: bool,
+with_defaults! {
+    /// The `[optim]` section.
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct OptimConfig {
+        pub optimizer: OptimizerKind = OptimizerKind::Sgd,
+        pub learning_rate: f64 = 0.025,
+        pub momentum: f64 = 0.9,
+        pub nesterov: bool = false,
+        pub weight_decay: f64 = 5e-4,
+        pub beta1: f64 = 0.9,
+        pub beta2: f64 = 0.999,
+        pub alpha: f64 = 0.99,
+        pub eps: f64 = 1e-8,
+        pub trust_coefficient: f64 = 0.001,
+        pub loss: LossKind = LossKind::CrossEntropy,
+        /// Targets of [`LossKind::Bce`] above it become 1, all others 0; 0 keeps them.
+        pub bce_threshold: f64 = 0.0,
+        pub label_smoothing: f64 = 0.0,
+        pub backbone_lr_scale: f64 = 1.0,
+        pub decay_norm_bias: bool = true,
+        /// Weight decay of batch-norm's parameters; below 0 that of all others.
+        pub norm_weight_decay: f64 = -1.0,
+        /// Weight decay of biases, those of batch-norm too; below 0 that of all others.
+        pub bias_weight_decay: f64 = -1.0,
+        pub clip_grad_norm: f64 = 0.0,
+        pub clip_grad_value: f64 = 0.0,
+        pub ema_decay: f64 = 0.0,
+        pub ema_every: usize = 1,
+        pub ema_after_warmup: bool = false,
+    }
 }
 
 impl OptimConfig {
@@ -78,35 +81,6 @@ impl OptimConfig {
         set(parameter.is_bias(), self.bias_weight_decay)
             .or_else(|| set(vector && !head, self.norm_weight_decay))
             .unwrap_or(general)
-    }
-}
-
-impl Default for OptimConfig {
-    fn default() -> Self {
-        Self {
-            optimizer: OptimizerKind::Sgd,
-            learning_rate: 0.025,
-            momentum: 0.9,
-            nesterov: false,
-            weight_decay: 5e-4,
-            beta1: 0.9,
-            beta2: 0.999,
-            alpha: 0.99,
-            eps: 1e-8,
-            trust_coefficient: 0.001,
-            loss: LossKind::CrossEntropy,
-            bce_threshold: 0.0,
-            label_smoothing: 0.0,
-            backbone_lr_scale: 1.0,
-            decay_norm_bias: true,
-            norm_weight_decay: -1.0,
-            bias_weight_decay: -1.0,
-            clip_grad_norm: 0.0,
-            clip_grad_value: 0.0,
-            ema_decay: 0.0,
-            ema_every: 1,
-            ema_after_warmup: false,
-        }
     }
 }
 
@@ -174,28 +148,30 @@ pub enum LrScaling {
     None,
 }
 
-/// The `[schedule]` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScheduleConfig {
-    pub kind: ScheduleKind,
-    pub warmup_epochs: f64,
-    pub warmup_start: f64,
-    pub warmup_lr: f64,
-    pub warmup_shape: WarmupShape,
-    pub counted_from: CountedFrom,
-    pub interval: ScheduleInterval,
-    pub lr_scaling: LrScaling,
-    pub scale_accumulation: bool,
-    pub step_epochs: usize,
-    pub milestones: Vec<usize>,
-    pub gamma: f64,
-    pub patience_epochs: usize,
-    pub cooldown_epochs: usize,
-    pub restart_epochs: usize,
-    pub restart_factor: usize,
-    pub onecycle_rise: f64,
-    pub final_lr: f64,
+with_defaults! {
+    /// The `[schedule]` section.
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ScheduleConfig {
+        pub kind: ScheduleKind = ScheduleKind::Cosine,
+        pub warmup_epochs: f64 = 5.0,
+        pub warmup_start: f64 = 0.0,
+        pub warmup_lr: f64 = 0.0,
+        pub warmup_shape: WarmupShape = WarmupShape::Linear,
+        pub counted_from: CountedFrom = CountedFrom::Auto,
+        pub interval: ScheduleInterval = ScheduleInterval::Step,
+        pub lr_scaling: LrScaling = LrScaling::Linear,
+        pub scale_accumulation: bool = false,
+        pub step_epochs: usize = 30,
+        pub milestones: Vec<usize> = Vec::new(),
+        pub gamma: f64 = 0.1,
+        pub patience_epochs: usize = 10,
+        pub cooldown_epochs: usize = 0,
+        pub restart_epochs: usize = 10,
+        pub restart_factor: usize = 2,
+        pub onecycle_rise: f64 = 0.3,
+        pub final_lr: f64 = 0.0,
+    }
 }
 
 impl ScheduleConfig {
@@ -206,31 +182,6 @@ impl ScheduleConfig {
             LrScaling::Linear => growth as f64,
             LrScaling::Sqrt => (growth as f64).sqrt(),
             LrScaling::None => 1.0,
-        }
-    }
-}
-
-impl Default for ScheduleConfig {
-    fn default() -> Self {
-        Self {
-            kind: ScheduleKind::Cosine,
-            warmup_epochs: 5.0,
-            warmup_start: 0.0,
-            warmup_lr: 0.0,
-            warmup_shape: WarmupShape::Linear,
-            counted_from: CountedFrom::Auto,
-            interval: ScheduleInterval::Step,
-            lr_scaling: LrScaling::Linear,
-            scale_accumulation: false,
-            step_epochs: 30,
-            milestones: Vec::new(),
-            gamma: 0.1,
-            patience_epochs: 10,
-            cooldown_epochs: 0,
-            restart_epochs: 10,
-            restart_factor: 2,
-            onecycle_rise: 0.3,
-            final_lr: 0.0,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use kiln_engine::state::StateDict;
 use kiln_ops::Algorithm;
-use kiln_system::{Error, Result};
+use kiln_system::{Error, Result, with_defaults};
 use serde::{Deserialize, Serialize};
 
 use super::architecture::{Architecture, Bottleneck};
@@ -18,39 +18,22 @@ pub enum Stem {
     Imagenet,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelConfig {
-    pub stem: Stem,
-    pub depth: usize,
-    pub width: usize,
-    pub groups: usize,
-    pub width_per_group: usize,
-    pub num_classes: usize,
-    pub conv: Algorithm,
-    pub zero_init_last_bn: bool,
-    pub bn_parts: usize,
-    pub drop_path: f64,
-    pub pretrained: String,
-    pub freeze: String,
-}
-
-impl Default for ModelConfig {
-    fn default() -> Self {
-        Self {
-            stem: Stem::Cifar,
-            depth: 18,
-            width: 64,
-            groups: Bottleneck::PLAIN.groups,
-            width_per_group: Bottleneck::PLAIN.width_per_group,
-            num_classes: 0,
-            conv: Algorithm::Auto,
-            zero_init_last_bn: false,
-            bn_parts: 1,
-            drop_path: 0.0,
-            pretrained: String::new(),
-            freeze: "none".into(),
-        }
+with_defaults! {
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ModelConfig {
+        pub stem: Stem = Stem::Cifar,
+        pub depth: usize = 18,
+        pub width: usize = 64,
+        pub groups: usize = Bottleneck::PLAIN.groups,
+        pub width_per_group: usize = Bottleneck::PLAIN.width_per_group,
+        pub num_classes: usize = 0,
+        pub conv: Algorithm = Algorithm::Auto,
+        pub zero_init_last_bn: bool = false,
+        pub bn_parts: usize = 1,
+        pub drop_path: f64 = 0.0,
+        pub pretrained: String = String::new(),
+        pub freeze: String = "none".into(),
     }
 }
 
