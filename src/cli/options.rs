@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use super::Run;
 use super::refusal::as_checkpoint;
 use crate::config::alias::origins::ORIGINS;
-use crate::config::alias::{self, Alias};
+use crate::config::alias::{self, Named};
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting, resolve};
@@ -55,7 +55,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             Some(Setting { key: key.into(), value, place: format!("--{long}") })
         };
         let foreign = alias::flags().filter(|_| TRAINS);
-        let foreign = foreign.filter_map(|(long, alias)| setting(alias.name, alias.name, &long));
+        let foreign = foreign.filter_map(|(long, (name, _))| setting(name, name, &long));
         let own = headings(TRAINS).flat_map(|heading| heading.flags);
         let own = own.filter_map(|flag| setting(flag.long, flag.key, flag.long));
         let is_setting = |argument: &String| TRAINS || argument.contains('=');
@@ -140,8 +140,8 @@ fn describe(flag: &Flag, help: String) -> Arg {
 }
 
 /// The option for a flag of another trainer, which is accepted but hidden.
-fn describe_foreign(long: String, alias: &'static Alias) -> Arg {
-    let arg = Arg::new(alias.name).long(long).hide(true).action(ArgAction::Set).overrides_with(alias.name);
+fn describe_foreign(long: String, (name, alias): Named) -> Arg {
+    let arg = Arg::new(name).long(long).hide(true).action(ArgAction::Set).overrides_with(name);
     arg.value_name("VALUE").num_args(usize::from(alias.takes_value)).default_missing_value("")
 }
 

@@ -11,7 +11,7 @@ use kiln_system::file::{self, TEXT};
 use kiln_system::shown;
 
 use super::alias::origins::Origin;
-use super::alias::{self, Alias};
+use super::alias::{self, Named};
 use super::interpolation::{self, Referents};
 use super::layer::{Complaints, Layer, Waiting};
 use super::merged::DEFAULTS;
@@ -175,21 +175,22 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// What `name` means as a word of another trainer: of the origin, or of any.
-    fn alias(&self, name: &str) -> Option<&'static Alias> {
+    fn alias(&self, name: &str) -> Option<Named> {
         self.origin.and_then(|origin| origin.word(name)).or_else(|| alias::find(name))
     }
 
-    /// Whether `value` stands for no value of `key`; -1 does in scripts that ask a launcher's variables then.
+    /// Whether `value` stands for no value of `key`. Torch's `env://` does, which refers to a launcher's variables: they
+    /// are always read. -1 does in scripts that ask those variables then.
     fn is_unset(&self, key: &str, value: &str) -> bool {
         let is_asked = self.origin.is_some() && ["parallel.world_size", "parallel.rank"].contains(&key);
-        alias::is_unset(key, value) || (is_asked && value == "-1")
+        (key, value.trim()) == ("parallel.dist_url", "env://") || (is_asked && value == "-1")
     }
 
     /// Adds the settings of the aliases in `line` to `layer`.
     fn translate(&mut self, line: &[Setting], layer: &mut Layer) {
         for typed in line {
             let read = match self.alias(&typed.key) {
-                Some(alias) => alias.read(typed, line, self.schema),
+                Some((_, alias)) => alias.read(typed, line, self.schema),
                 None => Err(alias::elsewhere(typed)),
             };
             match read {
@@ -243,9 +244,9 @@ impl Reader<'_> {
             let network = self.request.flags.iter().rev().find(|flag| flag.key == "--model");
             let is_it = |(name, _): &&(&str, _)| network.is_some_and(|network| network.value == *name);
             let own = origin.networks.iter().filter(is_it).map(|(_, sets)| *sets);
-            for (key, text) in origin.defaults.iter().copied().chain(own).flatten() {
+            for (key, text) in origin.defaults.iter().copied().chain(own).flat_map(alias::pairs) {
                 let place = format!("default of {}", origin.script);
-                layer.add_text(key, text, place, self.schema, self.complaints);
+                layer.add_text(key, &text, place, self.schema, self.complaints);
             }
         }
         layer
@@ -291,7 +292,7 @@ impl Reader<'_> {
         let is_word = |name: &str| self.alias(name).is_some() && groups.iter().all(|group| group != name);
         let word = |argument: &String| {
             let (name, value) = pair(argument).filter(|(key, _)| is_word(key))?;
-            let (key, place) = (self.alias(name)?.name.into(), format!("argument '{argument}'"));
+            let (key, place) = (self.alias(name)?.0.into(), format!("argument '{argument}'"));
             Some(Setting { key, value: value.into(), place })
         };
         let words: Vec<_> = self.request.arguments.iter().filter_map(word).collect();

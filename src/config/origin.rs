@@ -137,10 +137,10 @@ fn settle_rate(origin: &Origin, layers: &Layers, config: &mut Config) -> Option<
 /// A line for a rate that Kiln scales in another way than the origin whose words `request` has, if its words are those of
 /// one alone.
 pub(super) fn hint(request: &Request, layers: &Layers, config: &Config) -> Option<String> {
-    let arguments = request.arguments.iter().filter_map(|argument| Some(alias::find(pair(argument)?.0)?.name));
+    let arguments = request.arguments.iter().filter_map(|argument| Some(alias::find(pair(argument)?.0)?.0));
     let words: Vec<_> = request.flags.iter().map(|flag| flag.key.as_str()).chain(arguments).collect();
     let known = ORIGINS.iter().filter_map(|origin| {
-        let word = words.iter().find(|word| origin.signature.contains(word))?;
+        let word = words.iter().find(|word| origin.signature.split(' ').any(|own| own == **word))?;
         Some((origin, *word))
     });
     let (Origin { name, rate, .. }, word) = known.clone().next().filter(|_| known.count() == 1)?;

@@ -10,7 +10,7 @@ use kiln_engine::parallel::DistBackend;
 use kiln_membership::environment::{Identity, identify};
 use kiln_system::{Error, Result, shown};
 
-use super::alias::origins;
+use super::alias::origins::{self, About};
 use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
@@ -115,12 +115,12 @@ fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
         notes.push(format!("--as {}: read as a command line of {}, with its defaults", origin.name, origin.script));
         notes.extend(lines.into_iter().map(|line| format!("--as {}: {line}", origin.name)));
         let averages = idle::averages_statistics(&merged.config.parallel);
-        let is_typed = |word: &str| match word {
-            "" => true,
-            "parallel.bn_statistics" => averages,
-            _ => request.flags.iter().any(|it| it.key == word || it.place == word),
+        let is_about_this = |about: &About| match *about {
+            About::All => true,
+            About::Averages => averages,
+            About::Word(word) => request.flags.iter().any(|it| it.key == word || it.place == word),
         };
-        let differs = origin.differs.iter().filter(|(word, _)| is_typed(word));
+        let differs = origin.differs.iter().filter(|(about, _)| is_about_this(about));
         notes.extend(differs.map(|(_, line)| format!("--as {}: {line}", origin.name)));
     }
     // The saved configuration of a resumed run already holds its warm-up.

@@ -84,7 +84,7 @@ pub enum Meant {
 
 /// The meaning of the option `name`, which is followed by `value`; `known` are the options of the command.
 pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_settings: bool) -> Meant {
-    if let Some(remedy) = removed::remedy(name).or_else(|| alias::find(name)?.refusal()) {
+    if let Some(remedy) = removed::remedy(name).or_else(|| alias::find(name)?.1.refusal()) {
         return Meant::Setting(remedy.into());
     }
     let schema = Schema::new();

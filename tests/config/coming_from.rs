@@ -70,13 +70,13 @@ fn every_spelling_of_others_is_new_and_means_a_key_that_exists() {
     let keys: BTreeSet<String> = schema.keys().collect();
     let longs: BTreeSet<&str> = flag::all().flat_map(|flag| flag.aliases.iter().chain([&flag.long])).copied().collect();
     let mut seen = BTreeSet::new();
-    for alias in alias::all() {
-        assert!(seen.insert(alias.name), "{} is listed twice", alias.name);
-        assert!(!keys.contains(alias.name), "{} is a key", alias.name);
-        let long = alias.name.strip_prefix("--");
-        assert!(long.is_none_or(|long| !longs.contains(long)), "{} is a flag", alias.name);
+    for (name, alias) in alias::all() {
+        assert!(seen.insert(name), "{name} is listed twice");
+        assert!(!keys.contains(name), "{name} is a key");
+        let long = name.strip_prefix("--");
+        assert!(long.is_none_or(|long| !longs.contains(long)), "{name} is a flag");
         for key in alias.keys() {
-            assert!(keys.contains(key), "{} sets {key}", alias.name);
+            assert!(keys.contains(key), "{name} sets {key}");
         }
     }
 }
@@ -116,8 +116,8 @@ fn every_complaint_about_foreign_words_comes_at_once_with_all_others() {
 proptest! {
     #[test]
     fn no_value_whatever_makes_a_foreign_word_panic(value in ".*", other in "[0-9:,.\\[\\]-]{0,20}", which in 0_usize..500) {
-        let words: Vec<_> = alias::all().filter(|alias| !alias.name.starts_with('-')).collect();
-        let word = words[which % words.len()].name;
+        let words: Vec<_> = alias::all().filter(|(name, _)| !name.starts_with('-')).collect();
+        let word = words[which % words.len()].0;
         for value in [value, other] {
             drop(resolve(&Request { arguments: vec![format!("{word}={value}")], ..Request::default() }));
         }

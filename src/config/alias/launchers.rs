@@ -2,34 +2,27 @@
 //!
 //! The command line turns a number of processes into `train launch`; see `cli/rewriting.rs`.
 
-use super::Means::{Choice, Key, Nothing, Read, Sets};
+use super::Means::{Nothing, Read, Sets};
 use super::{Alias, Line};
 
 const ADDRESS: &str = "--master-addr";
 const PORT: &str = "--master-port";
 /// The port of PyTorch's launchers.
 const USUAL_PORT: &str = "29500";
-const LAUNCH: super::Means =
-    Nothing("one process hosts all its --gpu-ids; for several processes use 'train launch --nproc N -- ARGUMENTS'");
 
 pub(super) const FLAGS: &[Alias] = &[
-    Alias::word("--nproc-per-node", LAUNCH),
-    Alias::word("--num-processes", LAUNCH),
+    Alias::word(
+        "--nproc-per-node --num-processes",
+        Nothing("one process hosts all its --gpu-ids; for several processes use 'train launch --nproc N -- ARGUMENTS'"),
+    ),
     Alias::word(ADDRESS, Read(|value, line| meeting(value, line.value(PORT).unwrap_or(USUAL_PORT)))),
     Alias::word(PORT, Read(|value, line| meeting(line.value(ADDRESS).unwrap_or("127.0.0.1"), value))),
     Alias::word("--rdzv-endpoint", Read(endpoint)),
-    Alias::word("--rdzv-id", Key("parallel.job_id")),
-    Alias::word(
-        "--rdzv-backend",
-        Choice(&[("c10d", &[]), ("static", &[])], "rank 0 holds the rendezvous itself: use --dist-url tcp://HOST:PORT"),
-    ),
-    Alias::switch("--standalone", Sets(&[])),
-    Alias::switch("--use-env", Sets(&[])),
+    Alias::key("--rdzv-id", "parallel.job_id"),
+    Alias::only("--rdzv-backend", "c10d static", "rank 0 holds the rendezvous itself: use --dist-url tcp://HOST:PORT"),
+    Alias::switch("--standalone --use-env", Sets("")),
     Alias::word("--local-rank", Read(local_rank)),
-    Alias::word(
-        "--max-restarts",
-        Choice(&[("0", &[])], "--elastic MIN:MAX continues with the remaining processes, without a restart"),
-    ),
+    Alias::only("--max-restarts", "0", "--elastic MIN:MAX continues with the remaining processes, without a restart"),
 ];
 
 fn meeting(host: &str, port: &str) -> super::Read {

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use super::super::time_limit;
-use super::Means::{Choice, Nothing, Read};
+use super::Means::{Nothing, Read};
 use super::placement::{DEVICES, NODES, devices_per_machine, machines};
-use super::{Alias, BF16, F16, F32, LOADERS, LOGGER, Line, Means};
+use super::{Alias, BF16, F16, F32, LOADERS, LOGGER, Line};
 
 /// Batch-size keys that are ambiguous: per replica or global.
-pub const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
+pub(super) const BATCHES: &str = "data.batch_size datamodule.batch_size";
 
-const LEARNING_RATE: &str = "optim.learning_rate";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
-const PINNED: Means = Choice(&[("true", &[]), ("false", &[])], "the backend pins memory where that helps");
 
 pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.max_epochs", "run.epochs"),
@@ -20,97 +18,72 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word("trainer.max_time", Read(max_time)),
     Alias::word("trainer.limit_train_batches", Read(|value, _| limit("run.limit_train_batches", value))),
     Alias::word("trainer.limit_val_batches", Read(|value, _| limit("run.limit_val_batches", value))),
-    Alias::word(
-        "trainer.fast_dev_run",
-        Choice(
-            &[("true", &[("run.fast_dev_run", "true")]), ("false", &[("run.fast_dev_run", "false")])],
-            "use --fast-dev-run, or --max-steps N for a number of steps",
-        ),
-    ),
+    Alias::choice("trainer.fast_dev_run", "use --fast-dev-run, or --max-steps N for a number of steps")
+        .of(&[("true", "run.fast_dev_run=true"), ("false", "run.fast_dev_run=false")]),
     Alias::key("trainer.accumulate_grad_batches", "run.accumulation_steps"),
     Alias::word("trainer.gradient_clip_val", Read(clip)),
-    Alias::word(CLIP, Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
-    Alias::word(
-        "trainer.precision",
-        Choice(
-            &[("32", F32), ("32-true", F32), ("16", F16), ("16-mixed", F16), ("bf16", BF16), ("bf16-mixed", BF16)],
-            "weights are always f32: use --precision f32, bf16 or f16",
-        ),
-    ),
+    Alias::only(CLIP, "norm value", "use --clip-grad-norm or --clip-grad-value"),
+    Alias::choice("trainer.precision", "weights are always f32: use --precision f32, bf16 or f16").of(&[
+        ("32", F32),
+        ("32-true", F32),
+        ("16", F16),
+        ("16-mixed", F16),
+        ("bf16", BF16),
+        ("bf16-mixed", BF16),
+    ]),
     Alias::key("trainer.deterministic", "run.deterministic"),
-    Alias::word(
-        "trainer.strategy",
-        Choice(
-            &[
-                ("auto", &[("parallel.strategy", "auto")]),
-                ("ddp", &[("parallel.strategy", "ddp")]),
-                ("ddp_spawn", &[("parallel.strategy", "ddp")]),
-                ("ddp_find_unused_parameters_false", &[("parallel.strategy", "ddp")]),
-                ("ddp_find_unused_parameters_true", &[("parallel.strategy", "ddp")]),
-                ("dp", &[("parallel.strategy", "ddp")]),
-                ("single_device", &[("parallel.strategy", "single")]),
-            ],
-            "every replica holds the whole model; use --strategy ddp",
-        ),
-    ),
-    Alias::word(
-        "trainer.accelerator",
-        Choice(
-            &[
-                ("auto", &[("parallel.backend", "auto")]),
-                ("cpu", &[("parallel.backend", "flex")]),
-                ("gpu", &[("parallel.backend", "cuda")]),
-                ("cuda", &[("parallel.backend", "cuda")]),
-                ("mps", &[("parallel.backend", "wgpu")]),
-            ],
-            "use --backend auto",
-        ),
-    ),
+    Alias::choice("trainer.strategy", "every replica holds the whole model; use --strategy ddp").of(&[
+        ("auto", "parallel.strategy=auto"),
+        ("ddp", "parallel.strategy=ddp"),
+        ("ddp_spawn", "parallel.strategy=ddp"),
+        ("ddp_find_unused_parameters_false", "parallel.strategy=ddp"),
+        ("ddp_find_unused_parameters_true", "parallel.strategy=ddp"),
+        ("dp", "parallel.strategy=ddp"),
+        ("single_device", "parallel.strategy=single"),
+    ]),
+    Alias::choice("trainer.accelerator", "use --backend auto").of(&[
+        ("auto", "parallel.backend=auto"),
+        ("cpu", "parallel.backend=flex"),
+        ("gpu", "parallel.backend=cuda"),
+        ("cuda", "parallel.backend=cuda"),
+        ("mps", "parallel.backend=wgpu"),
+    ]),
     Alias::word(DEVICES, Read(devices_per_machine)),
     Alias::word(NODES, Read(machines)),
     Alias::key("trainer.sync_batchnorm", "parallel.sync_bn"),
     Alias::key("trainer.default_root_dir", "run.output_dir"),
     Alias::key("trainer.log_every_n_steps", "run.log_every"),
-    Alias::word(
+    Alias::only(
         "trainer.num_sanity_val_steps",
-        Choice(&[("0", &[])], "remove it: there is no validation before training; --dry-run checks everything"),
+        "0",
+        "remove it: there is no validation before training; --dry-run checks everything",
     ),
-    Alias::word(
+    Alias::only(
         "trainer.check_val_every_n_epoch",
-        Choice(&[("1", &[])], "every epoch is validated; --limit-val-batches N shortens that"),
+        "1",
+        "every epoch is validated; --limit-val-batches N shortens that",
     ),
-    Alias::word(
+    Alias::only(
         "trainer.val_check_interval",
-        Choice(&[("1.0", &[])], "validation is at the end of every epoch; --limit-val-batches N shortens it"),
+        "1.0",
+        "validation is at the end of every epoch; --limit-val-batches N shortens it",
     ),
-    Alias::word(
-        "trainer.enable_progress_bar",
-        Choice(&[("true", &[]), ("false", &[("run.progress", "plain")])], "use --progress plain"),
-    ),
-    Alias::word(
+    Alias::choice("trainer.enable_progress_bar", "use --progress plain")
+        .of(&[("true", ""), ("false", "run.progress=plain")]),
+    Alias::only(
         "trainer.enable_checkpointing",
-        Choice(&[("true", &[])], "the end of a run is always saved; '--checkpoint-every never' saves nothing else"),
+        "true",
+        "the end of a run is always saved; '--checkpoint-every never' saves nothing else",
     ),
-    Alias::word("trainer.profiler", Choice(&[("simple", &[("run.profile", "true")])], "use --profile")),
-    Alias::key("seed", "run.seed"),
-    Alias::key("seed_everything", "run.seed"),
-    Alias::key("lr", LEARNING_RATE),
-    Alias::key("optim.lr", LEARNING_RATE),
-    Alias::key("optimizer.lr", LEARNING_RATE),
-    Alias::key("model.lr", LEARNING_RATE),
-    Alias::key("model.optimizer.lr", LEARNING_RATE),
-    Alias::key("optimizer.weight_decay", "optim.weight_decay"),
-    Alias::key("model.optimizer.weight_decay", "optim.weight_decay"),
-    Alias::key("optimizer.momentum", "optim.momentum"),
-    Alias::key("model.optimizer.momentum", "optim.momentum"),
-    Alias::key(BATCHES[0], "parallel.batch_size"),
-    Alias::key(BATCHES[1], "parallel.batch_size"),
-    Alias::key("data.data_dir", "data.dir"),
-    Alias::key("datamodule.data_dir", "data.dir"),
-    Alias::word("data.num_workers", LOADERS),
-    Alias::word("datamodule.num_workers", LOADERS),
-    Alias::word("data.pin_memory", PINNED),
-    Alias::word("datamodule.pin_memory", PINNED),
+    Alias::choice("trainer.profiler", "use --profile").of(&[("simple", "run.profile=true")]),
+    Alias::key("seed seed_everything", "run.seed"),
+    Alias::key("lr optim.lr optimizer.lr model.lr model.optimizer.lr", "optim.learning_rate"),
+    Alias::key("optimizer.weight_decay model.optimizer.weight_decay", "optim.weight_decay"),
+    Alias::key("optimizer.momentum model.optimizer.momentum", "optim.momentum"),
+    Alias::key(BATCHES, "parallel.batch_size"),
+    Alias::key("data.data_dir datamodule.data_dir", "data.dir"),
+    Alias::word("data.num_workers datamodule.num_workers", LOADERS),
+    Alias::only("data.pin_memory datamodule.pin_memory", "true false", "the backend pins memory where that helps"),
     Alias::word(
         "ckpt_path",
         Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
@@ -120,14 +93,9 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word("callbacks.model_checkpoint.every_n_epochs", Read(|value, _| interval(value, "epochs"))),
     Alias::word("callbacks.model_checkpoint.every_n_train_steps", Read(|value, _| interval(value, "steps"))),
     Alias::word("logger", LOGGER),
-    Alias::word("trainer.logger", Choice(&[("true", &[]), ("false", &[])], "use --tensorboard")),
-    Alias::word(
-        "debug",
-        Choice(
-            &[("fdr", &[("run.fast_dev_run", "true")]), ("profiler", &[("run.profile", "true")])],
-            "use --fast-dev-run, --limit-train-batches N or --profile",
-        ),
-    ),
+    Alias::only("trainer.logger", "true false", "use --tensorboard"),
+    Alias::choice("debug", "use --fast-dev-run, --limit-train-batches N or --profile")
+        .of(&[("fdr", "run.fast_dev_run=true"), ("profiler", "run.profile=true")]),
     Alias::key("hydra.run.dir", "run.output_dir"),
     Alias::word("hydra.sweep.dir", Nothing("use 'train sweep KEY=VALUE,VALUE --output-dir DIR'")),
 ];

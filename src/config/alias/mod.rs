@@ -15,32 +15,38 @@ mod placement;
 mod scripts;
 mod timm;
 
-pub use lightning::BATCHES;
-
 use std::collections::BTreeSet;
 
-use super::request::Setting;
+use super::request::{self, Setting};
 use super::schema::{Schema, enumerate};
 use super::{flag, group};
 
-/// A key or flag of another trainer.
+/// Keys or flags of other trainers with the same meaning.
 #[derive(Debug)]
 pub struct Alias {
-    /// A key, as in `trainer.max_epochs`, or a flag with its `--`.
-    pub name: &'static str,
-    /// Whether it takes a value; keys always do.
+    /// Keys, as in `trainer.max_epochs`, or flags with their `--`, separated by spaces.
+    names: &'static str,
+    /// Whether they take a value; keys always do.
     pub takes_value: bool,
     means: Means,
 }
 
-/// Settings: Kiln's keys with their values.
-type Sets = &'static [(&'static str, &'static str)];
+/// One of the names of an alias, with the alias.
+pub type Named = (&'static str, &'static Alias);
+
+/// Settings as they are typed, separated by spaces: Kiln's keys with their values.
+type Sets = &'static str;
+
+/// The keys and values of `sets`.
+pub(super) fn pairs(sets: Sets) -> impl Iterator<Item = (&'static str, String)> {
+    sets.split_whitespace().filter_map(request::pair).map(|(key, value)| (key, value.into()))
+}
 
 /// The section of Lightning's keys.
 const TRAINER: &str = "trainer.";
 
 const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard";
-const LOGGER: Means = Means::Choice(&[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])], LOGS);
+const LOGGER: Means = Means::Choice(&[("csv", ""), ("tensorboard", "run.tensorboard=true")], LOGS);
 
 /// Processes that load: here threads of the training process do, as many as the machine has cores or `--threads` says.
 const LOADERS: Means = Means::Read(|value, _| match value.trim().parse::<u32>() {
@@ -57,10 +63,9 @@ fn count(value: &str, _: &Line) -> Read {
 }
 
 /// Who asks for mixed precision in the words of another trainer wants speed.
-const IF_FAST: (&str, &str) = ("run.half_if_fast", "true");
-const F16: Sets = &[("run.precision", "f16"), IF_FAST];
-const BF16: Sets = &[("run.precision", "bf16"), IF_FAST];
-const F32: Sets = &[("run.precision", "f32")];
+const F16: Sets = "run.precision=f16 run.half_if_fast=true";
+const BF16: Sets = "run.precision=bf16 run.half_if_fast=true";
+const F32: Sets = "run.precision=f32";
 
 /// Apex's.
 const AMP_LEVEL: Means = Means::Choice(
@@ -78,22 +83,38 @@ enum Means {
     Sets(Sets),
     /// The settings listed for its value, and a remedy for other values.
     Choice(&'static [(&'static str, Sets)], &'static str),
+    /// No settings for these values, and a remedy for others.
+    Only(&'static str, &'static str),
     /// Settings computed from its value.
     Read(fn(&str, &Line) -> Read),
     Nothing(&'static str),
 }
 
 impl Alias {
-    const fn word(name: &'static str, means: Means) -> Self {
-        Self { name, takes_value: true, means }
+    const fn word(names: &'static str, means: Means) -> Self {
+        Self { names, takes_value: true, means }
     }
 
-    const fn key(name: &'static str, key: &'static str) -> Self {
-        Self::word(name, Means::Key(key))
+    const fn key(names: &'static str, key: &'static str) -> Self {
+        Self::word(names, Means::Key(key))
     }
 
-    const fn switch(name: &'static str, means: Means) -> Self {
-        Self { name, takes_value: false, means }
+    const fn only(names: &'static str, values: &'static str, remedy: &'static str) -> Self {
+        Self::word(names, Means::Only(values, remedy))
+    }
+
+    /// Its values follow with [`Alias::of`].
+    const fn choice(names: &'static str, remedy: &'static str) -> Self {
+        Self::word(names, Means::Choice(&[], remedy))
+    }
+
+    const fn of(self, choices: &'static [(&'static str, Sets)]) -> Self {
+        let Means::Choice(_, remedy) = self.means else { return self };
+        Self::word(self.names, Means::Choice(choices, remedy))
+    }
+
+    const fn switch(names: &'static str, means: Means) -> Self {
+        Self { names, takes_value: false, means }
     }
 }
 
@@ -108,30 +129,34 @@ impl Line<'_> {
 }
 
 /// The aliases that are flags, for the command line's parser, each with its name in kebab-case without `--`.
-pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
-    let own = || launchers::FLAGS.iter().chain(scripts::FLAGS).chain(timm::FLAGS);
+pub fn flags() -> impl Iterator<Item = (String, Named)> {
+    let own = || named([launchers::FLAGS, scripts::FLAGS, timm::FLAGS]);
     let is_taken =
-        move |long: &str| own().any(|alias| alias.name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
-    let keys = all().filter_map(|alias| Some((alias.name.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
+        move |long: &str| own().any(|(name, _)| name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
+    let keys = all().filter_map(|alias| Some((alias.0.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
     let mut seen = BTreeSet::new();
-    let of_origins = origins::ORIGINS.iter().flat_map(|origin| origin.words).filter_map(move |alias| {
-        let long = alias.name.strip_prefix("--").filter(|long| !is_taken(long) && seen.insert(*long))?;
+    let of_origins = origins::ORIGINS.iter().flat_map(|origin| named([origin.words])).filter_map(move |alias| {
+        let long = alias.0.strip_prefix("--").filter(|long| !is_taken(long) && seen.insert(*long))?;
         Some((long.into(), alias))
     });
     own()
-        .map(|alias| (alias.name.trim_start_matches('-').into(), alias))
+        .map(|alias| (alias.0.trim_start_matches('-').into(), alias))
         .chain(keys.filter(move |key| !is_taken(&key.0)))
         .chain(of_origins)
 }
 
-pub fn all() -> impl Iterator<Item = &'static Alias> {
-    [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS, timm::FLAGS].into_iter().flatten()
+pub fn all() -> impl Iterator<Item = Named> {
+    named([lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS, timm::FLAGS])
+}
+
+fn named<const N: usize>(tables: [&'static [Alias]; N]) -> impl Iterator<Item = Named> {
+    tables.into_iter().flatten().flat_map(|alias| alias.names.split_whitespace().map(move |name| (name, alias)))
 }
 
 /// The alias of this name; aliases of Lightning's trainer also match without `trainer.`.
-pub fn find(name: &str) -> Option<&'static Alias> {
-    let bare = || all().find(|alias| alias.name.strip_prefix(TRAINER) == Some(name));
-    all().find(|alias| alias.name == name).or_else(bare)
+pub fn find(name: &str) -> Option<Named> {
+    let bare = || all().find(|(known, _)| known.strip_prefix(TRAINER) == Some(name));
+    all().find(|(known, _)| *known == name).or_else(bare)
 }
 
 /// The complaint about a word that has a meaning only where a command line comes from.
@@ -151,22 +176,16 @@ pub(super) fn elsewhere(typed: &Setting) -> String {
 
 /// The word of a data module that a batch size was set by at `place`, if it was; ambiguous but in Lightning.
 pub(super) fn word_of_data_module(place: &str) -> Option<&'static str> {
-    BATCHES.into_iter().find(|word| place.starts_with(&format!("argument '{word}=")))
+    lightning::BATCHES.split(' ').find(|word| place.starts_with(&format!("argument '{word}=")))
 }
 
 /// The key with an alias that ends in `name`, as in `max_epochs`.
 pub fn key_of(name: &str) -> Option<&'static str> {
-    let last = |alias: &Alias| alias.name.rsplit('.').next().map(|last| last.trim_start_matches('-').replace('-', "_"));
-    all().find_map(|alias| match alias.means {
-        Means::Key(key) if last(alias).as_deref() == Some(name) => Some(key),
+    let last = |alias: &str| alias.rsplit('.').next().map(|last| last.trim_start_matches('-').replace('-', "_"));
+    all().find_map(|(known, alias)| match alias.means {
+        Means::Key(key) if last(known).as_deref() == Some(name) => Some(key),
         _ => None,
     })
-}
-
-/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always
-/// read.
-pub fn is_unset(key: &str, value: &str) -> bool {
-    (key, value.trim()) == ("parallel.dist_url", "env://")
 }
 
 impl Alias {
@@ -174,9 +193,9 @@ impl Alias {
     pub fn keys(&self) -> Vec<&'static str> {
         match self.means {
             Means::Key(key) => vec![key],
-            Means::Sets(sets) => sets.iter().map(|(key, _)| *key).collect(),
-            Means::Choice(choices, _) => choices.iter().flat_map(|(_, sets)| *sets).map(|(key, _)| *key).collect(),
-            Means::Read(_) | Means::Nothing(_) => Vec::new(),
+            Means::Sets(sets) => pairs(sets).map(|(key, _)| key).collect(),
+            Means::Choice(choices, _) => choices.iter().flat_map(|(_, sets)| pairs(sets)).map(|(key, _)| key).collect(),
+            Means::Only(..) | Means::Read(_) | Means::Nothing(_) => Vec::new(),
         }
     }
 
@@ -197,24 +216,25 @@ impl Alias {
             return Ok(Vec::new());
         }
         let place = if place == name { String::new() } else { format!(" ({place})") };
-        let own = |sets: Sets| sets.iter().map(|(key, text)| (*key, text.to_string())).collect();
+        let must = |rule: &str, remedy: &str| format!("{name} must be {rule}, got '{value}'{place}; {remedy}");
+        let among = |choices: Vec<(&'static str, Sets)>, remedy: &str| {
+            let chosen = choices.iter().find(|(choice, _)| *choice == value.to_lowercase());
+            chosen.map(|(_, sets)| pairs(sets).collect()).ok_or_else(|| {
+                let shown = |choice: &'static str| if choice.is_empty() { "''" } else { choice };
+                let known: Vec<_> = choices.iter().map(|(choice, _)| shown(choice)).collect();
+                must(&enumerate(&known, "or"), remedy)
+            })
+        };
         match self.means {
             // Python spells it True.
             Means::Key(key) if schema.default(key).is_some_and(|value| value.is_bool()) => {
                 Ok(vec![(key, value.to_lowercase())])
             }
             Means::Key(key) => Ok(vec![(key, value.clone())]),
-            Means::Sets(sets) => Ok(own(sets)),
-            Means::Choice(choices, remedy) => {
-                let chosen = choices.iter().find(|(choice, _)| *choice == value.to_lowercase());
-                chosen.map(|(_, sets)| own(sets)).ok_or_else(|| {
-                    let shown = |choice: &'static str| if choice.is_empty() { "''" } else { choice };
-                    let known: Vec<_> = choices.iter().map(|(choice, _)| shown(choice)).collect();
-                    format!("{name} must be {}, got '{value}'{place}; {remedy}", enumerate(&known, "or"))
-                })
-            }
-            Means::Read(read) => read(value, line)
-                .map_err(|(rule, remedy)| format!("{name} must be {rule}, got '{value}'{place}; {remedy}")),
+            Means::Sets(sets) => Ok(pairs(sets).collect()),
+            Means::Choice(choices, remedy) => among(choices.to_vec(), remedy),
+            Means::Only(values, remedy) => among(values.split(' ').map(|value| (value, "")).collect(), remedy),
+            Means::Read(read) => read(value, line).map_err(|(rule, remedy)| must(rule, &remedy)),
             Means::Nothing(remedy) => Err(format!("{name} has no meaning here{place}; {remedy}")),
         }
     }

@@ -4,72 +4,59 @@
 
 use super::Means::{Choice, Nothing, Read, Sets};
 use super::placement::{devices, placed};
-use super::{AMP_LEVEL, Alias, BF16, F16, F32, LOADERS, LOGGER, LOGS, Line};
+use super::{AMP_LEVEL, Alias, BF16, F16, F32, LOADERS, LOGGER, LOGS, Line, pairs};
 
-/// The stem of torchvision's networks.
-const STEM: (&str, &str) = ("model.stem", "imagenet");
 pub(super) const RESNET: super::Means = Choice(
     &[
-        ("resnet18", &[STEM, ("model.depth", "18")]),
-        ("resnet34", &[STEM, ("model.depth", "34")]),
-        ("resnet50", &[STEM, ("model.depth", "50"), ("model.groups", "1"), ("model.width_per_group", "64")]),
-        ("resnet101", &[STEM, ("model.depth", "101"), ("model.groups", "1"), ("model.width_per_group", "64")]),
-        ("resnet152", &[STEM, ("model.depth", "152"), ("model.groups", "1"), ("model.width_per_group", "64")]),
-        ("wide_resnet50_2", &[STEM, ("model.depth", "50"), ("model.groups", "1"), ("model.width_per_group", "128")]),
-        ("wide_resnet101_2", &[STEM, ("model.depth", "101"), ("model.groups", "1"), ("model.width_per_group", "128")]),
-        ("resnext50_32x4d", &[STEM, ("model.depth", "50"), ("model.groups", "32"), ("model.width_per_group", "4")]),
-        ("resnext101_32x8d", &[STEM, ("model.depth", "101"), ("model.groups", "32"), ("model.width_per_group", "8")]),
-        ("resnext101_64x4d", &[STEM, ("model.depth", "101"), ("model.groups", "64"), ("model.width_per_group", "4")]),
+        ("resnet18", "model.stem=imagenet model.depth=18"),
+        ("resnet34", "model.stem=imagenet model.depth=34"),
+        ("resnet50", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=64"),
+        ("resnet101", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=64"),
+        ("resnet152", "model.stem=imagenet model.depth=152 model.groups=1 model.width_per_group=64"),
+        ("wide_resnet50_2", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=128"),
+        ("wide_resnet101_2", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=128"),
+        ("resnext50_32x4d", "model.stem=imagenet model.depth=50 model.groups=32 model.width_per_group=4"),
+        ("resnext101_32x8d", "model.stem=imagenet model.depth=101 model.groups=32 model.width_per_group=8"),
+        ("resnext101_64x4d", "model.stem=imagenet model.depth=101 model.groups=64 model.width_per_group=4"),
     ],
     "Kiln trains these networks only; for small images use --stem cifar",
 );
-/// timm counts epochs from the start of the run, torchvision from the end of the warm-up; both change the rate between
-/// epochs.
-const FROM_START: (&str, &str) = ("schedule.counted_from", "start");
-const AFTER_WARMUP: (&str, &str) = ("schedule.counted_from", "warmup");
-const BY_EPOCH: (&str, &str) = ("schedule.interval", "epoch");
-const SYNTHETIC: super::Means = Sets(&[("data.source", "synthetic")]);
 /// What Kiln does anyway: the backend chooses layouts and kernels, the loader prefetches, an index of the files is
 /// kept.
-pub(super) const ALWAYS: super::Means = Sets(&[]);
+pub(super) const ALWAYS: super::Means = Sets("");
 
-const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
+const TYPE: &str = "use --precision f32, bf16 or f16";
+const SCHEDULE: &str = "'train --help' lists the choices of --schedule";
 
+// timm counts the epochs of a schedule from the start of the run, torchvision from the end of the warm-up; both change
+// the rate between epochs.
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Read(amp)),
-    Alias::switch("--fp16", Sets(F16)),
-    Alias::switch("--use-amp", Sets(F16)),
-    Alias::switch("--native-amp", Sets(F16)),
-    Alias::switch("--apex-amp", Sets(F16)),
+    Alias::switch("--fp16 --use-amp --native-amp --apex-amp", Sets(F16)),
     Alias::word("--opt-level", AMP_LEVEL),
     Alias::switch("--bf16", Sets(BF16)),
     Alias::word("--amp-dtype", Read(amp)),
-    Alias::word(
-        "--mixed-precision",
-        Choice(&[("no", F32), ("fp16", F16), ("bf16", BF16)], "use --precision f32, bf16 or f16"),
-    ),
-    Alias::word("--dtype", Choice(&[("fp32", F32), ("fp16", F16), ("bf16", BF16)], "use --precision f32, bf16 or f16")),
-    Alias::word(
+    Alias::choice("--mixed-precision", TYPE).of(&[("no", F32), ("fp16", F16), ("bf16", BF16)]),
+    Alias::choice("--dtype", TYPE).of(&[("fp32", F32), ("fp16", F16), ("bf16", BF16)]),
+    Alias::choice(
         "--opt",
-        Choice(
-            &[
-                ("momentum", &[("optim.optimizer", "sgd")]),
-                ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                ("adam", &[("optim.optimizer", "adam")]),
-                ("adamw", &[("optim.optimizer", "adamw")]),
-                ("nadamw", &[("optim.optimizer", "nadamw")]),
-                ("lars", &[("optim.optimizer", "lars")]),
-                // timm's Lamb clips by itself.
-                ("lamb", &[("optim.optimizer", "lamb"), ("optim.eps", "1e-6"), ("optim.clip_grad_norm", "1.0")]),
-            ],
-            "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's; rmsprop needs --as timm \
-             or --as torchvision",
-        ),
-    ),
+        "use --optimizer sgd --nesterov for timm's sgd, --optimizer sgd for torchvision's; rmsprop needs --as timm or \
+         --as torchvision",
+    )
+    .of(&[
+        ("momentum", "optim.optimizer=sgd"),
+        ("nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+        ("sgd_nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+        ("adam", "optim.optimizer=adam"),
+        ("adamw", "optim.optimizer=adamw"),
+        ("nadamw", "optim.optimizer=nadamw"),
+        ("lars", "optim.optimizer=lars"),
+        // timm's Lamb clips by itself.
+        ("lamb", "optim.optimizer=lamb optim.eps=1e-6 optim.clip_grad_norm=1.0"),
+    ]),
     Alias::word("--clip-grad", Read(clip)),
-    Alias::word("--clip-mode", Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
-    Alias::switch("--model-ema", Sets(&[("optim.ema_decay", "0.9998")])),
+    Alias::only("--clip-mode", "norm value", "use --clip-grad-norm or --clip-grad-value"),
+    Alias::switch("--model-ema", Sets("optim.ema_decay=0.9998")),
     Alias::key("--model-ema-decay", "optim.ema_decay"),
     Alias::key("--model-ema-steps", "optim.ema_every"),
     Alias::key("--norm-weight-decay", "optim.norm_weight_decay"),
@@ -80,103 +67,73 @@ pub(super) const FLAGS: &[Alias] = &[
     ),
     Alias::word("--ra-reps", Read(super::count)),
     Alias::word("--transformer-embedding-decay", Nothing("a ResNet has no such parameters; remove it")),
-    Alias::word(
-        "--sched",
-        Choice(
-            &[
-                ("cosine", &[("schedule.kind", "cosine"), FROM_START, BY_EPOCH]),
-                ("step", &[("schedule.kind", "step"), ("schedule.step_epochs", "90"), FROM_START, BY_EPOCH]),
-                (
-                    "multistep",
-                    &[("schedule.kind", "step"), ("schedule.milestones", "89,179,269"), FROM_START, BY_EPOCH],
-                ),
-                ("poly", &[("schedule.kind", "poly"), FROM_START, BY_EPOCH]),
-                ("plateau", &[("schedule.kind", "plateau"), BY_EPOCH]),
-            ],
-            "'train --help' lists the choices of --schedule",
+    Alias::choice("--sched", SCHEDULE).of(&[
+        ("cosine", "schedule.kind=cosine schedule.counted_from=start schedule.interval=epoch"),
+        ("step", "schedule.kind=step schedule.step_epochs=90 schedule.counted_from=start schedule.interval=epoch"),
+        (
+            "multistep",
+            "schedule.kind=step schedule.milestones=89,179,269 schedule.counted_from=start schedule.interval=epoch",
         ),
-    ),
+        ("poly", "schedule.kind=poly schedule.counted_from=start schedule.interval=epoch"),
+        ("plateau", "schedule.kind=plateau schedule.interval=epoch"),
+    ]),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
     Alias::word("--decay-milestones", Read(milestones)),
-    Alias::switch("--sched-on-updates", Sets(&[("schedule.interval", "step")])),
+    Alias::switch("--sched-on-updates", Sets("schedule.interval=step")),
     // Before the scheduler, because 'exponentiallr' does not read it.
     Alias::word("--lr-step-size", Read(|value, line| Ok(of_steps("schedule.step_epochs", value, line)))),
-    Alias::word(
-        "--lr-scheduler",
-        Choice(
-            &[
-                ("cosineannealinglr", &[("schedule.kind", "cosine"), AFTER_WARMUP, BY_EPOCH]),
-                ("steplr", &[("schedule.kind", "step"), AFTER_WARMUP, BY_EPOCH]),
-                ("exponentiallr", &[("schedule.kind", "step"), ("schedule.step_epochs", "1"), AFTER_WARMUP, BY_EPOCH]),
-            ],
-            "'train --help' lists the choices of --schedule",
+    Alias::choice("--lr-scheduler", SCHEDULE).of(&[
+        ("cosineannealinglr", "schedule.kind=cosine schedule.counted_from=warmup schedule.interval=epoch"),
+        ("steplr", "schedule.kind=step schedule.counted_from=warmup schedule.interval=epoch"),
+        (
+            "exponentiallr",
+            "schedule.kind=step schedule.step_epochs=1 schedule.counted_from=warmup schedule.interval=epoch",
         ),
-    ),
-    Alias::key("--decay-rate", "schedule.gamma"),
-    Alias::key("--dr", "schedule.gamma"),
+    ]),
+    Alias::key("--decay-rate --dr", "schedule.gamma"),
     Alias::word("--lr-gamma", Read(|value, line| Ok(of_steps("schedule.gamma", value, line)))),
-    Alias::key("--min-lr", "schedule.final_lr"),
-    Alias::key("--lr-min", "schedule.final_lr"),
+    Alias::key("--min-lr --lr-min", "schedule.final_lr"),
     Alias::word("--lr-warmup-epochs", Read(|value, _| Ok(warm_up(value)))),
     Alias::key("--lr-warmup-method", "schedule.warmup_shape"),
     Alias::word("--lr-warmup-decay", Read(|value, _| warmup_decay(value))),
     Alias::key("--warmup-lr", "schedule.warmup_lr"),
-    Alias::switch("--no-aug", Sets(&[("data.augment", "false")])),
+    Alias::switch("--no-aug", Sets("data.augment=false")),
     Alias::key("--mixup-prob", "data.mix_prob"),
-    Alias::word(
-        "--auto-augment",
-        Choice(
-            &[
-                ("ra", &[("data.rand_augment_ops", "2"), ("data.rand_augment_magnitude", "9")]),
-                ("ta_wide", &[("data.auto_augment", "ta_wide")]),
-                ("imagenet", &[("data.auto_augment", "imagenet")]),
-                ("cifar10", &[("data.auto_augment", "cifar10")]),
-                ("augmix", &[("data.auto_augment", "augmix")]),
-            ],
-            "use --rand-augment-ops 2 --rand-augment-magnitude 9",
-        ),
-    ),
+    Alias::choice("--auto-augment", "use --rand-augment-ops 2 --rand-augment-magnitude 9").of(&[
+        ("ra", "data.rand_augment_ops=2 data.rand_augment_magnitude=9"),
+        ("ta_wide", "data.auto_augment=ta_wide"),
+        ("imagenet", "data.auto_augment=imagenet"),
+        ("cifar10", "data.auto_augment=cifar10"),
+        ("augmix", "data.auto_augment=augmix"),
+    ]),
     Alias::word("--augmix-severity", Read(severity)),
     Alias::key("--aa", "data.auto_augment"),
     Alias::key("--interpolation", "data.interpolation"),
-    Alias::word(
-        "--dataset",
-        Choice(
-            &[
-                ("cifar10", &[("data.source", "cifar10")]),
-                ("cifar100", &[("data.source", "cifar100")]),
-                ("torch/cifar10", &[("data.source", "cifar10")]),
-                ("torch/cifar100", &[("data.source", "cifar100")]),
-            ],
-            "for a directory of images use --data folder --data-dir DIR",
-        ),
-    ),
-    Alias::switch("--dataset-download", Sets(&[("data.download", "true")])),
-    Alias::switch("--use-synthetic-data", SYNTHETIC),
-    Alias::switch("--dummy", SYNTHETIC),
+    Alias::choice("--dataset", "for a directory of images use --data folder --data-dir DIR").of(&[
+        ("cifar10", "data.source=cifar10"),
+        ("cifar100", "data.source=cifar100"),
+        ("torch/cifar10", "data.source=cifar10"),
+        ("torch/cifar100", "data.source=cifar100"),
+    ]),
+    Alias::switch("--dataset-download", Sets("data.download=true")),
+    Alias::switch("--use-synthetic-data --dummy", Sets("data.source=synthetic")),
     Alias::key("--num-classes", "model.num_classes"),
-    Alias::word("--arch", RESNET),
     Alias::word("--weights", Read(weights)),
-    Alias::word("--model", RESNET),
-    Alias::word("--model-name", RESNET),
-    Alias::word(
-        "--hflip",
-        Choice(
-            &[("0", &[("data.flip", "false")]), ("0.0", &[("data.flip", "false")]), ("0.5", &[("data.flip", "true")])],
-            "half of the images are flipped, or none; use data.flip=true or data.flip=false",
-        ),
-    ),
+    Alias::word("--arch --model --model-name", RESNET),
+    Alias::choice("--hflip", "half of the images are flipped, or none; use data.flip=true or data.flip=false").of(&[
+        ("0", "data.flip=false"),
+        ("0.0", "data.flip=false"),
+        ("0.5", "data.flip=true"),
+    ]),
     Alias::word("--input-size", Read(input_size)),
     Alias::word("--cooldown-epochs", Read(cooldown)),
     Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
     Alias::word("--log-dir", Nothing("logs are in the run's directory; use --output-dir DIR and --tensorboard")),
-    Alias::switch("--no-cuda", Sets(&[("parallel.backend", "flex")])),
+    Alias::switch("--no-cuda", Sets("parallel.backend=flex")),
     Alias::word("--logger", LOGGER),
     Alias::switch("--wandb", Nothing(LOGS)),
-    Alias::word(
-        "--device",
-        Choice(&[("cpu", &[("parallel.backend", "flex")]), ("cuda", &[("parallel.backend", "cuda")])], "use --gpu-ids"),
-    ),
+    Alias::choice("--device", "use --gpu-ids")
+        .of(&[("cpu", "parallel.backend=flex"), ("cuda", "parallel.backend=cuda")]),
     Alias::word(
         "--num-gpus",
         Read(|value, _| match devices(value) {
@@ -184,41 +141,26 @@ pub(super) const FLAGS: &[Alias] = &[
             None => Err(("a whole number, 1 to 1024", "or name devices, as in --gpu-ids 0,1".into())),
         }),
     ),
-    Alias::word(
-        "--distribution-strategy",
-        Choice(
-            &[
-                ("off", &[("parallel.strategy", "single")]),
-                ("one_device", &[("parallel.strategy", "single")]),
-                ("mirrored", &[("parallel.strategy", "ddp")]),
-                ("multi_worker_mirrored", &[("parallel.strategy", "ddp")]),
-                ("onedevicestrategy", &[("parallel.strategy", "single")]),
-                ("mirroredstrategy", &[("parallel.strategy", "ddp")]),
-                ("multiworkermirroredstrategy", &[("parallel.strategy", "ddp")]),
-            ],
-            "there is no parameter server; use --strategy ddp",
-        ),
-    ),
-    Alias::word(
-        "--start-epoch",
-        Choice(&[("0", &[])], "remove it: --resume continues at the exact image of its checkpoint"),
-    ),
+    Alias::choice("--distribution-strategy", "there is no parameter server; use --strategy ddp").of(&[
+        ("off", "parallel.strategy=single"),
+        ("one_device", "parallel.strategy=single"),
+        ("mirrored", "parallel.strategy=ddp"),
+        ("multi_worker_mirrored", "parallel.strategy=ddp"),
+        ("onedevicestrategy", "parallel.strategy=single"),
+        ("mirroredstrategy", "parallel.strategy=ddp"),
+        ("multiworkermirroredstrategy", "parallel.strategy=ddp"),
+    ]),
+    Alias::only("--start-epoch", "0", "remove it: --resume continues at the exact image of its checkpoint"),
     // Instead of training, the command line makes the command evaluate of them.
-    Alias::switch("--evaluate", EVALUATE),
-    Alias::switch("--test-only", EVALUATE),
+    Alias::switch("--evaluate --test-only", Nothing("use 'train evaluate --checkpoint PATH'")),
     Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
-    Alias::word("--workers", LOADERS),
-    Alias::word("--num-workers", LOADERS),
-    Alias::word("--dataloader-num-workers", LOADERS),
-    Alias::switch("--pin-mem", ALWAYS),
-    Alias::switch("--pin-memory", ALWAYS),
-    Alias::switch("--persistent-workers", ALWAYS),
-    Alias::switch("--no-prefetcher", ALWAYS),
-    Alias::switch("--use-multi-epochs-loader", ALWAYS),
-    Alias::switch("--cache-dataset", ALWAYS),
-    Alias::switch("--channels-last", ALWAYS),
-    Alias::switch("--torchcompile", ALWAYS),
-    Alias::switch("--use-deterministic-algorithms", Sets(&[("run.deterministic", "true")])),
+    Alias::word("--workers --num-workers --dataloader-num-workers", LOADERS),
+    Alias::switch(
+        "--pin-mem --pin-memory --persistent-workers --no-prefetcher --use-multi-epochs-loader --cache-dataset \
+         --channels-last --torchcompile",
+        ALWAYS,
+    ),
+    Alias::switch("--use-deterministic-algorithms", Sets("run.deterministic=true")),
 ];
 
 /// More epochs at the end of a cyclic schedule; timm's others do not read it.
@@ -245,17 +187,17 @@ fn milestones(value: &str, line: &Line) -> super::Read {
 
 /// With torchvision's defaults, which `--lr-warmup-method` and `--lr-warmup-decay` change.
 fn warm_up(epochs: &str) -> Vec<(&'static str, String)> {
-    let method = [("schedule.warmup_start", "0.01"), ("schedule.warmup_shape", "constant"), BY_EPOCH];
-    method.into_iter().chain([("schedule.warmup_epochs", epochs)]).map(|(key, text)| (key, text.into())).collect()
+    let method = pairs("schedule.warmup_start=0.01 schedule.warmup_shape=constant schedule.interval=epoch");
+    method.chain([("schedule.warmup_epochs", epochs.into())]).collect()
 }
 
 /// A key of the step schedule, which is torchvision's unless `--lr-scheduler` names another one.
 fn of_steps(key: &'static str, value: &str, line: &Line) -> Vec<(&'static str, String)> {
-    let schedule: &[(&str, &str)] = match line.value("--lr-scheduler") {
-        Some(_) => &[],
-        None => &[("schedule.kind", "step"), AFTER_WARMUP, BY_EPOCH],
+    let schedule = match line.value("--lr-scheduler") {
+        Some(_) => "",
+        None => "schedule.kind=step schedule.counted_from=warmup schedule.interval=epoch",
     };
-    schedule.iter().chain(&[(key, value)]).map(|(key, text)| (*key, text.to_string())).collect()
+    pairs(schedule).chain([(key, value.into())]).collect()
 }
 
 /// Kiln's own 0 means the rate of one replica.
@@ -268,12 +210,11 @@ fn warmup_decay(value: &str) -> super::Read {
 
 /// `--amp`, in the type of `--amp-dtype`.
 fn amp(_: &str, line: &Line) -> super::Read {
-    let sets = match line.value("--amp-dtype") {
-        None | Some("float16" | "fp16" | "f16") => F16,
-        Some("bfloat16" | "bf16") => BF16,
-        Some(_) => return Err(("float16 or bfloat16", "use --precision f32, bf16 or f16".into())),
-    };
-    Ok(sets.iter().map(|(key, text)| (*key, text.to_string())).collect())
+    match line.value("--amp-dtype") {
+        None | Some("float16" | "fp16" | "f16") => Ok(pairs(F16).collect()),
+        Some("bfloat16" | "bf16") => Ok(pairs(BF16).collect()),
+        Some(_) => Err(("float16 or bfloat16", TYPE.into())),
+    }
 }
 
 fn clip(value: &str, line: &Line) -> super::Read {

@@ -8,7 +8,7 @@ mod values;
 
 pub use table::ORIGINS;
 
-use super::{Alias, Sets as Settings};
+use super::{Alias, Named, Sets as Settings, named};
 
 /// A training script and what its options mean.
 #[derive(Debug)]
@@ -30,16 +30,26 @@ pub struct Origin {
     pub scales_average: bool,
     /// Words that have another meaning elsewhere, or none.
     pub words: &'static [Alias],
-    /// Words of this script alone, besides `words`.
-    pub signature: &'static [&'static str],
+    /// Words of this script alone, besides `words`, separated by spaces.
+    pub signature: &'static str,
     /// Whether a bare word is the directory of the images.
     pub takes_directory: bool,
     /// A command in front of its options, which means nothing here.
     pub command: Option<&'static str>,
     /// Whether the weight decay is decoupled from the rate: of SGD, by a factor of the rate over its first value.
     pub decouples_decay: bool,
-    /// What differs and cannot be set, each with the word that it is about, empty for all lines.
-    pub differs: &'static [(&'static str, &'static str)],
+    /// What differs and cannot be set, each with the lines that it is about.
+    pub differs: &'static [(About, &'static str)],
+}
+
+/// Command lines that something is about.
+#[derive(Debug)]
+pub enum About {
+    All,
+    /// Those with replicas that average the statistics of their batch-norm.
+    Averages,
+    /// Those with this word.
+    Word(&'static str),
 }
 
 /// The images that `--batch-size` counts. Shares of replicas are rounded down, as the scripts do.
@@ -67,7 +77,7 @@ pub fn find(name: &str) -> Option<&'static Origin> {
 }
 
 impl Origin {
-    pub(in crate::config) fn word(&self, name: &str) -> Option<&'static Alias> {
-        self.words.iter().find(|alias| alias.name == name)
+    pub(in crate::config) fn word(&self, name: &str) -> Option<Named> {
+        named([self.words]).find(|(known, _)| *known == name)
     }
 }

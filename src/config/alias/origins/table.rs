@@ -1,9 +1,10 @@
 //! One entry for each script: whose batch it names, what its learning rate is for, what its world size counts, which
 //! defaults its options have, and which of its words mean something else elsewhere, or nothing.
 
-use super::super::Means::{Choice, Nothing, Read, Sets};
+use super::super::Means::{Nothing, Read, Sets};
 use super::super::scripts::{ALWAYS, RESNET, weights};
 use super::super::{Alias, LOGS, count};
+use super::About::{All, Averages, Word};
 use super::values::{
     COMPOSER_SIZES, SIZES, accumulation, ema_decay, epochs, interval, jitter, loss_scale, policy, sizes, split,
     warmup_lr,
@@ -11,45 +12,19 @@ use super::values::{
 use super::{Batch, Origin, Rate, Settings};
 
 /// A directory of photographs; batch-norm of each replica on its own.
-const PHOTOGRAPHS: Settings = &[
-    ("data.source", "folder"),
-    ("data.image_size", "224"),
-    ("data.resized_crop", "0.08"),
-    ("data.center_crop", "0.875"),
-    ("data.normalization", "imagenet"),
-    ("model.stem", "imagenet"),
-    ("parallel.sync_bn", "false"),
-];
-const SGD: Settings = &[
-    ("run.epochs", "90"),
-    ("run.log_every", "10"),
-    ("optim.learning_rate", "0.1"),
-    ("optim.momentum", "0.9"),
-    ("optim.weight_decay", "1e-4"),
-];
+const PHOTOGRAPHS: Settings = "data.source=folder data.image_size=224 data.resized_crop=0.08 data.center_crop=0.875 \
+     data.normalization=imagenet model.stem=imagenet parallel.sync_bn=false";
+const SGD: Settings =
+    "run.epochs=90 run.log_every=10 optim.learning_rate=0.1 optim.momentum=0.9 optim.weight_decay=1e-4";
 /// A tenth of the rate every 30 epochs, without a warm-up.
-const EVERY_30: Settings = &[
-    ("schedule.kind", "step"),
-    ("schedule.step_epochs", "30"),
-    ("schedule.gamma", "0.1"),
-    ("schedule.interval", "epoch"),
-    ("schedule.counted_from", "warmup"),
-    ("schedule.warmup_epochs", "0"),
-];
+const EVERY_30: Settings = "schedule.kind=step schedule.step_epochs=30 schedule.gamma=0.1 schedule.interval=epoch \
+     schedule.counted_from=warmup schedule.warmup_epochs=0";
 /// The schedule of Goyal et al. (2017).
-const AT_30_60_80: Settings = &[
-    ("schedule.kind", "step"),
-    ("schedule.milestones", "30,60,80"),
-    ("schedule.gamma", "0.1"),
-    ("schedule.warmup_epochs", "5"),
-];
-const DEEP: Settings = &[("model.depth", "50")];
+const AT_30_60_80: Settings =
+    "schedule.kind=step schedule.milestones=30,60,80 schedule.gamma=0.1 schedule.warmup_epochs=5";
+const DEEP: Settings = "model.depth=50";
 /// Instead of 0, which stands for another rate.
-const FROM_ZERO: Settings = &[("schedule.warmup_lr", "1e-9")];
-
-/// How timm prepares images for weights that torchvision or its own earlier recipes have trained.
-const WIDER: (&str, &str) = ("data.center_crop", "0.875");
-const BILINEAR: (&str, &str) = ("data.interpolation", "bilinear");
+const FROM_ZERO: Settings = "schedule.warmup_lr=1e-9";
 
 const LOSS_SCALE: &str = "the loss scale of f16 adapts itself, which changes no number";
 
@@ -67,7 +42,7 @@ const PLAIN: Origin = Origin {
     command: None,
     decouples_decay: false,
     words: &[],
-    signature: &[],
+    signature: "",
     differs: &[],
 };
 
@@ -75,43 +50,25 @@ pub const ORIGINS: &[Origin] = &[
     Origin {
         name: "torchvision",
         script: "references/classification/train.py",
-        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "32")]],
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, "parallel.batch_size=32"],
         scales_average: true,
         words: &[
-            Alias::word(
-                "--opt",
-                Choice(
-                    &[
-                        ("sgd", &[("optim.optimizer", "sgd")]),
-                        ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                        ("adamw", &[("optim.optimizer", "adamw")]),
-                        ("rmsprop", &[("optim.optimizer", "rmsprop"), ("optim.alpha", "0.9"), ("optim.eps", "0.0316")]),
-                    ],
-                    "use --optimizer sgd, adamw or lars",
-                ),
-            ),
+            Alias::choice("--opt", "use --optimizer sgd, adamw or lars").of(&[
+                ("sgd", "optim.optimizer=sgd"),
+                ("sgd_nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+                ("adamw", "optim.optimizer=adamw"),
+                ("rmsprop", "optim.optimizer=rmsprop optim.alpha=0.9 optim.eps=0.0316"),
+            ]),
             Alias::switch(
                 "--model-ema",
-                Sets(&[("optim.ema_decay", "0.99998"), ("optim.ema_every", "32"), ("optim.ema_after_warmup", "true")]),
+                Sets("optim.ema_decay=0.99998 optim.ema_every=32 optim.ema_after_warmup=true"),
             ),
             Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
-            Alias::word("--train-crop-size", Read(|_, line| sizes(line, SIZES))),
-            Alias::word("--val-resize-size", Read(|_, line| sizes(line, SIZES))),
-            Alias::word("--val-crop-size", Read(|_, line| sizes(line, SIZES))),
+            Alias::word("--train-crop-size --val-resize-size --val-crop-size", Read(|_, line| sizes(line, SIZES))),
             Alias::switch("--use-v2", ALWAYS),
         ],
-        signature: &[
-            "--lr-scheduler",
-            "--lr-step-size",
-            "--lr-gamma",
-            "--lr-min",
-            "--lr-warmup-epochs",
-            "--lr-warmup-method",
-            "--lr-warmup-decay",
-            "--auto-augment",
-            "--cache-dataset",
-            "--test-only",
-        ],
+        signature: "--lr-scheduler --lr-step-size --lr-gamma --lr-min --lr-warmup-epochs --lr-warmup-method \
+                    --lr-warmup-decay --auto-augment --cache-dataset --test-only",
         ..PLAIN
     },
     Origin {
@@ -122,66 +79,32 @@ pub const ORIGINS: &[Origin] = &[
             PHOTOGRAPHS,
             SGD,
             DEEP,
-            &[
-                ("run.epochs", "300"),
-                ("run.log_every", "50"),
-                ("run.seed", "42"),
-                ("data.center_crop", "0.95"),
-                ("data.color_jitter", "0.4"),
-                ("data.erasing_fill", "pixel"),
-                ("data.interpolation", "bicubic"),
-                ("data.drop_last", "true"),
-                ("model.zero_init_last_bn", "true"),
-                ("parallel.batch_size", "128"),
-                ("parallel.bn_statistics", "mean"),
-                ("optim.nesterov", "true"),
-                ("optim.weight_decay", "2e-5"),
-                ("optim.decay_norm_bias", "false"),
-                ("optim.label_smoothing", "0.1"),
-                ("schedule.kind", "cosine"),
-                ("schedule.interval", "epoch"),
-                ("schedule.counted_from", "start"),
-                ("schedule.warmup_epochs", "5"),
-                ("schedule.warmup_lr", "1e-5"),
-                ("schedule.step_epochs", "90"),
-                ("checkpoint.keep_best", "10"),
-            ],
+            "run.epochs=300 run.log_every=50 run.seed=42 data.center_crop=0.95 data.color_jitter=0.4 \
+             data.erasing_fill=pixel data.interpolation=bicubic data.drop_last=true model.zero_init_last_bn=true \
+             parallel.batch_size=128 parallel.bn_statistics=mean optim.nesterov=true optim.weight_decay=2e-5 \
+             optim.decay_norm_bias=false optim.label_smoothing=0.1 schedule.kind=cosine schedule.interval=epoch \
+             schedule.counted_from=start schedule.warmup_epochs=5 schedule.warmup_lr=1e-5 schedule.step_epochs=90 \
+             checkpoint.keep_best=10",
         ],
+        // How timm prepares images for weights that torchvision or its own earlier recipes have trained.
         networks: &[
-            ("wide_resnet50_2", &[WIDER]),
-            ("wide_resnet101_2", &[WIDER, BILINEAR]),
-            ("resnext101_32x8d", &[WIDER, BILINEAR]),
+            ("wide_resnet50_2", "data.center_crop=0.875"),
+            ("wide_resnet101_2", "data.center_crop=0.875 data.interpolation=bilinear"),
+            ("resnext101_32x8d", "data.center_crop=0.875 data.interpolation=bilinear"),
         ],
         takes_directory: true,
         words: &[
-            Alias::word(
-                "--opt",
-                Choice(
-                    &[
-                        ("sgd", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                        ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
-                        ("momentum", &[("optim.optimizer", "sgd"), ("optim.nesterov", "false")]),
-                        ("adam", &[("optim.optimizer", "adam"), ("optim.nesterov", "false")]),
-                        ("adamw", &[("optim.optimizer", "adamw"), ("optim.nesterov", "false")]),
-                        ("nadamw", &[("optim.optimizer", "nadamw"), ("optim.nesterov", "false")]),
-                        (
-                            "rmsprop",
-                            &[("optim.optimizer", "rmsprop"), ("optim.nesterov", "false"), ("optim.alpha", "0.9")],
-                        ),
-                        ("lars", &[("optim.optimizer", "lars"), ("optim.nesterov", "false")]),
-                        (
-                            "lamb",
-                            &[
-                                ("optim.optimizer", "lamb"),
-                                ("optim.nesterov", "false"),
-                                ("optim.eps", "1e-6"),
-                                ("optim.clip_grad_norm", "1.0"),
-                            ],
-                        ),
-                    ],
-                    "'train --help' lists the choices of --optimizer",
-                ),
-            ),
+            Alias::choice("--opt", "'train --help' lists the choices of --optimizer").of(&[
+                ("sgd", "optim.optimizer=sgd optim.nesterov=true"),
+                ("nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+                ("momentum", "optim.optimizer=sgd optim.nesterov=false"),
+                ("adam", "optim.optimizer=adam optim.nesterov=false"),
+                ("adamw", "optim.optimizer=adamw optim.nesterov=false"),
+                ("nadamw", "optim.optimizer=nadamw optim.nesterov=false"),
+                ("rmsprop", "optim.optimizer=rmsprop optim.nesterov=false optim.alpha=0.9"),
+                ("lars", "optim.optimizer=lars optim.nesterov=false"),
+                ("lamb", "optim.optimizer=lamb optim.nesterov=false optim.eps=1e-6 optim.clip_grad_norm=1.0"),
+            ]),
             Alias::word("--aa", Read(|value, _| Ok(policy(value)))),
             Alias::word("--color-jitter", Read(|value, line| Ok(jitter(value, line)))),
             Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
@@ -190,32 +113,15 @@ pub const ORIGINS: &[Origin] = &[
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
             Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
         ],
-        signature: &[
-            "--sched",
-            "--decay-epochs",
-            "--decay-rate",
-            "--min-lr",
-            "--warmup-lr",
-            "--cooldown-epochs",
-            "--amp-dtype",
-            "--clip-mode",
-            "--aa",
-            "--no-aug",
-            "--mixup-prob",
-            "--hflip",
-            "--native-amp",
-            "--no-prefetcher",
-        ],
+        signature: "--sched --decay-epochs --decay-rate --min-lr --warmup-lr --cooldown-epochs --amp-dtype --clip-mode \
+                    --aa --no-aug --mixup-prob --hflip --native-amp --no-prefetcher",
         differs: &[
+            (All, "training images are resized as those of validation, not by bilinear or bicubic at random"),
             (
-                "parallel.bn_statistics",
-                "training images are resized as those of validation, not by bilinear or bicubic at random",
-            ),
-            (
-                "",
+                Averages,
                 "running statistics are averaged over replicas in all steps, as with --no-ddp-bb, not in the last one",
             ),
-            ("--pretrained", "pretrained weights are torchvision's, not timm's"),
+            (Word("--pretrained"), "pretrained weights are torchvision's, not timm's"),
         ],
         ..PLAIN
     },
@@ -224,28 +130,23 @@ pub const ORIGINS: &[Origin] = &[
         script: "imagenet/main.py",
         batch: Batch::OfMachine,
         counts_machines: true,
-        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256")]],
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, "parallel.batch_size=256"],
         takes_directory: true,
         words: &[
             Alias::switch("--multiprocessing-distributed", ALWAYS),
             // The fastest between GPUs.
-            Alias::word(
-                "--dist-backend",
-                Choice(
-                    &[("nccl", &[("parallel.dist_backend", "auto")]), ("gloo", &[("parallel.dist_backend", "gloo")])],
-                    "use --dist-backend auto",
-                ),
-            ),
-            Alias::switch("--no-accel", Sets(&[("parallel.backend", "flex")])),
+            Alias::choice("--dist-backend", "use --dist-backend auto")
+                .of(&[("nccl", "parallel.dist_backend=auto"), ("gloo", "parallel.dist_backend=gloo")]),
+            Alias::switch("--no-accel", Sets("parallel.backend=flex")),
         ],
-        differs: &[("", "the devices are those of --gpu-ids, not all that there are")],
+        differs: &[(All, "the devices are those of --gpu-ids, not all that there are")],
         ..PLAIN
     },
     Origin {
         name: "lightning",
         script: "examples/pytorch/domain_templates/imagenet.py",
         batch: Batch::OfMachine,
-        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, &[("parallel.batch_size", "256"), ("run.seed", "42")]],
+        defaults: &[PHOTOGRAPHS, SGD, EVERY_30, "parallel.batch_size=256 run.seed=42"],
         command: Some("fit"),
         words: &[
             Alias::word("model.arch", RESNET),
@@ -256,9 +157,9 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("model.workers", Read(count)),
             Alias::word("model.weights", Read(weights)),
         ],
-        signature: &["trainer.max_epochs", "trainer.devices", "trainer.num_nodes", "trainer.precision"],
+        signature: "trainer.max_epochs trainer.devices trainer.num_nodes trainer.precision",
         differs: &[(
-            "model.batch_size",
+            Word("model.batch_size"),
             "data.batch_size counts the images of a replica, model.batch_size those of a machine",
         )],
         ..PLAIN
@@ -272,25 +173,21 @@ pub const ORIGINS: &[Origin] = &[
             SGD,
             AT_30_60_80,
             FROM_ZERO,
-            &[("parallel.batch_size", "256"), ("schedule.milestones", "30,60,80,90,120,150,180,210,240,270")],
+            "parallel.batch_size=256 schedule.milestones=30,60,80,90,120,150,180,210,240,270",
         ],
         takes_directory: true,
         words: &[
             Alias::key("--b", "parallel.batch_size"),
-            Alias::word("--loss-scale", Read(loss_scale)),
-            Alias::word("--static-loss-scale", Read(loss_scale)),
+            Alias::word("--loss-scale --static-loss-scale", Read(loss_scale)),
             Alias::switch("--dynamic-loss-scale", ALWAYS),
-            Alias::word(
-                "--keep-batchnorm-fp32",
-                Choice(&[("true", &[])], "batch-norm always computes in f32; remove it"),
-            ),
+            Alias::only("--keep-batchnorm-fp32", "true", "batch-norm always computes in f32; remove it"),
             Alias::word("--prof", Nothing("use --profile, and --max-steps N for a part of a run")),
         ],
-        signature: &["--opt-level"],
+        signature: "--opt-level",
         differs: &[
-            ("", "its warm-up is two steps ahead"),
-            ("--loss-scale", LOSS_SCALE),
-            ("--static-loss-scale", LOSS_SCALE),
+            (All, "its warm-up is two steps ahead"),
+            (Word("--loss-scale"), LOSS_SCALE),
+            (Word("--static-loss-scale"), LOSS_SCALE),
         ],
         ..PLAIN
     },
@@ -303,33 +200,24 @@ pub const ORIGINS: &[Origin] = &[
             SGD,
             DEEP,
             AT_30_60_80,
-            &[
-                ("run.seed", "42"),
-                ("parallel.batch_size", "32"),
-                ("optim.learning_rate", "0.0125"),
-                ("schedule.warmup_start", "0"),
-                ("optim.weight_decay", "5e-5"),
-            ],
+            "run.seed=42 parallel.batch_size=32 optim.learning_rate=0.0125 schedule.warmup_start=0 \
+             optim.weight_decay=5e-5",
         ],
         words: &[
             Alias::key("--base-lr", "optim.learning_rate"),
-            Alias::word("--train-dir", Read(split)),
-            Alias::word("--val-dir", Read(split)),
+            Alias::word("--train-dir --val-dir", Read(split)),
             Alias::word("--val-batch-size", Read(count)),
             Alias::word("--batches-per-allreduce", Read(accumulation)),
-            Alias::switch("--fp16-allreduce", Sets(&[("parallel.reduce_precision", "bf16")])),
-            Alias::word(
-                "--gradient-predivide-factor",
-                Choice(&[("1", &[]), ("1.0", &[])], "gradients are averaged; remove it"),
-            ),
+            Alias::switch("--fp16-allreduce", Sets("parallel.reduce_precision=bf16")),
+            Alias::only("--gradient-predivide-factor", "1 1.0", "gradients are averaged; remove it"),
             Alias::switch("--use-adasum", Nothing("gradients are averaged; for large batches use --optimizer lars")),
             Alias::word("--log-dir", Read(|_, _| Ok(vec![("run.tensorboard", "true".into())]))),
             Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
         ],
         differs: &[
-            ("", "its warm-up is one step ahead"),
-            ("--fp16-allreduce", "--fp16-allreduce sends gradients in bf16"),
-            ("--log-dir", "--log-dir: TensorBoard's logs are in the run's directory"),
+            (All, "its warm-up is one step ahead"),
+            (Word("--fp16-allreduce"), "--fp16-allreduce sends gradients in bf16"),
+            (Word("--log-dir"), "--log-dir: TensorBoard's logs are in the run's directory"),
         ],
         ..PLAIN
     },
@@ -342,46 +230,33 @@ pub const ORIGINS: &[Origin] = &[
             SGD,
             DEEP,
             FROM_ZERO,
-            &[
-                ("run.seed", "17"),
-                ("data.drop_last", "true"),
-                ("parallel.batch_size", "2048"),
-                ("optim.learning_rate", "2.048"),
-                ("optim.momentum", "0.875"),
-                ("optim.weight_decay", "5e-4"),
-                ("schedule.kind", "cosine"),
-                ("schedule.warmup_epochs", "8"),
-            ],
+            "run.seed=17 data.drop_last=true parallel.batch_size=2048 optim.learning_rate=2.048 optim.momentum=0.875 \
+             optim.weight_decay=5e-4 schedule.kind=cosine schedule.warmup_epochs=8",
         ],
         takes_directory: true,
         decouples_decay: true,
         words: &[
             Alias::key("--train-batch-size", "parallel.batch_size"),
             Alias::word("--eval-batch-size", Read(count)),
-            Alias::word("--train-crop-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
-            Alias::word("--eval-resize-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
-            Alias::word("--eval-crop-size", Read(|_, line| sizes(line, COMPOSER_SIZES))),
+            Alias::word(
+                "--train-crop-size --eval-resize-size --eval-crop-size",
+                Read(|_, line| sizes(line, COMPOSER_SIZES)),
+            ),
             Alias::word("--max-duration", Read(|value, _| epochs("run.epochs", value))),
             Alias::word("--t-warmup", Read(|value, _| epochs("schedule.warmup_epochs", value))),
             Alias::word("--checkpoint-interval", Read(|value, _| interval(value))),
-            Alias::key("--save-checkpoint-dir", "run.output_dir"),
             Alias::key("--load-checkpoint-path", "checkpoint.resume"),
-            Alias::word(
-                "--loss-name",
-                Choice(
-                    &[("cross_entropy", &[]), ("binary_cross_entropy", &[("optim.loss", "bce")])],
-                    "use optim.loss=cross_entropy or bce",
-                ),
-            ),
-            Alias::word("--t-max", Choice(&[("1dur", &[])], "the cosine ends with the run; use --epochs N")),
-            Alias::word("--eval-interval", Choice(&[("1ep", &[])], "every epoch is validated; remove it")),
-            Alias::key("--run-name", "run.output_dir"),
+            Alias::choice("--loss-name", "use optim.loss=cross_entropy or bce")
+                .of(&[("cross_entropy", ""), ("binary_cross_entropy", "optim.loss=bce")]),
+            Alias::only("--t-max", "1dur", "the cosine ends with the run; use --epochs N"),
+            Alias::only("--eval-interval", "1ep", "every epoch is validated; remove it"),
+            Alias::key("--save-checkpoint-dir --run-name", "run.output_dir"),
             Alias::switch("--wandb-logger", Nothing(LOGS)),
             Alias::word("--recipe-name", Nothing("use --ema-decay, --label-smoothing and --mixup")),
         ],
         differs: &[
-            ("", "its convolutions and batch-norm start from other random weights, and on a GPU it trains in f16"),
-            ("", "its decay is decoupled from the rate; the sum over a run is about the same here"),
+            (All, "its convolutions and batch-norm start from other random weights, and on a GPU it trains in f16"),
+            (All, "its decay is decoupled from the rate; the sum over a run is about the same here"),
         ],
         ..PLAIN
     },
