@@ -12,12 +12,7 @@ pub(super) const WORDS: &[Alias] = &[
         "trainer.distributed_backend",
         "ddp2 splits a machine's batch over its devices; use --strategy ddp with a --batch-size per device",
     )
-    .of(&[
-        ("dp", "parallel.strategy=ddp"),
-        ("ddp", "parallel.strategy=ddp"),
-        ("ddp_spawn", "parallel.strategy=ddp"),
-        ("ddp_cpu", "parallel.strategy=ddp parallel.backend=flex"),
-    ]),
+    .of(&[("dp ddp ddp_spawn", "parallel.strategy=ddp"), ("ddp_cpu", "parallel.strategy=ddp parallel.backend=flex")]),
     Alias::choice("trainer.use_amp", "use --precision f16, bf16 or f32").of(&[("true", F16), ("false", F32)]),
     Alias::word("trainer.amp_level", AMP_LEVEL),
     Alias::only("trainer.amp_backend", "native apex", "Kiln has its own mixed precision; use --precision f16 or bf16"),

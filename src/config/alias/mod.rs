@@ -68,10 +68,8 @@ const BF16: Sets = "run.precision=bf16 run.half_if_fast=true";
 const F32: Sets = "run.precision=f32";
 
 /// Apex's.
-const AMP_LEVEL: Means = Means::Choice(
-    &[("o0", F32), ("o1", F16), ("o2", F16)],
-    "O3 keeps weights in f16, Kiln always in f32; use --precision f16",
-);
+const AMP_LEVEL: Means =
+    Means::Choice(&[("o0", F32), ("o1 o2", F16)], "O3 keeps weights in f16, Kiln always in f32; use --precision f16");
 
 /// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.
 type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;
@@ -81,7 +79,8 @@ enum Means {
     Key(&'static str),
     /// These settings, for a flag without a value.
     Sets(Sets),
-    /// The settings listed for its value, and a remedy for other values.
+    /// The settings listed for its value, and a remedy for other values; values with the same settings are separated by
+    /// spaces.
     Choice(&'static [(&'static str, Sets)], &'static str),
     /// No settings for these values, and a remedy for others.
     Only(&'static str, &'static str),
@@ -217,11 +216,11 @@ impl Alias {
         }
         let place = if place == name { String::new() } else { format!(" ({place})") };
         let must = |rule: &str, remedy: &str| format!("{name} must be {rule}, got '{value}'{place}; {remedy}");
-        let among = |choices: Vec<(&'static str, Sets)>, remedy: &str| {
-            let chosen = choices.iter().find(|(choice, _)| *choice == value.to_lowercase());
+        let among = |choices: &[(&'static str, Sets)], remedy: &str| {
+            let chosen = choices.iter().find(|(values, _)| values.split(' ').any(|it| it == value.to_lowercase()));
             chosen.map(|(_, sets)| pairs(sets).collect()).ok_or_else(|| {
-                let shown = |choice: &'static str| if choice.is_empty() { "''" } else { choice };
-                let known: Vec<_> = choices.iter().map(|(choice, _)| shown(choice)).collect();
+                let known = choices.iter().flat_map(|(values, _)| values.split(' '));
+                let known: Vec<_> = known.map(|value| if value.is_empty() { "''" } else { value }).collect();
                 must(&enumerate(&known, "or"), remedy)
             })
         };
@@ -232,8 +231,8 @@ impl Alias {
             }
             Means::Key(key) => Ok(vec![(key, value.clone())]),
             Means::Sets(sets) => Ok(pairs(sets).collect()),
-            Means::Choice(choices, remedy) => among(choices.to_vec(), remedy),
-            Means::Only(values, remedy) => among(values.split(' ').map(|value| (value, "")).collect(), remedy),
+            Means::Choice(choices, remedy) => among(choices, remedy),
+            Means::Only(values, remedy) => among(&[(values, "")], remedy),
             Means::Read(read) => read(value, line).map_err(|(rule, remedy)| must(rule, &remedy)),
             Means::Nothing(remedy) => Err(format!("{name} has no meaning here{place}; {remedy}")),
         }

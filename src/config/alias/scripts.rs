@@ -45,8 +45,7 @@ pub(super) const FLAGS: &[Alias] = &[
     )
     .of(&[
         ("momentum", "optim.optimizer=sgd"),
-        ("nesterov", "optim.optimizer=sgd optim.nesterov=true"),
-        ("sgd_nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+        ("nesterov sgd_nesterov", "optim.optimizer=sgd optim.nesterov=true"),
         ("adam", "optim.optimizer=adam"),
         ("adamw", "optim.optimizer=adamw"),
         ("nadamw", "optim.optimizer=nadamw"),
@@ -120,11 +119,8 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::key("--num-classes", "model.num_classes"),
     Alias::word("--weights", Read(weights)),
     Alias::word("--arch --model --model-name", RESNET),
-    Alias::choice("--hflip", "half of the images are flipped, or none; use data.flip=true or data.flip=false").of(&[
-        ("0", "data.flip=false"),
-        ("0.0", "data.flip=false"),
-        ("0.5", "data.flip=true"),
-    ]),
+    Alias::choice("--hflip", "half of the images are flipped, or none; use data.flip=true or data.flip=false")
+        .of(&[("0 0.0", "data.flip=false"), ("0.5", "data.flip=true")]),
     Alias::word("--input-size", Read(input_size)),
     Alias::word("--cooldown-epochs", Read(cooldown)),
     Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
@@ -142,13 +138,10 @@ pub(super) const FLAGS: &[Alias] = &[
         }),
     ),
     Alias::choice("--distribution-strategy", "there is no parameter server; use --strategy ddp").of(&[
-        ("off", "parallel.strategy=single"),
-        ("one_device", "parallel.strategy=single"),
-        ("mirrored", "parallel.strategy=ddp"),
-        ("multi_worker_mirrored", "parallel.strategy=ddp"),
+        ("off one_device", "parallel.strategy=single"),
+        ("mirrored multi_worker_mirrored", "parallel.strategy=ddp"),
         ("onedevicestrategy", "parallel.strategy=single"),
-        ("mirroredstrategy", "parallel.strategy=ddp"),
-        ("multiworkermirroredstrategy", "parallel.strategy=ddp"),
+        ("mirroredstrategy multiworkermirroredstrategy", "parallel.strategy=ddp"),
     ]),
     Alias::only("--start-epoch", "0", "remove it: --resume continues at the exact image of its checkpoint"),
     // Instead of training, the command line makes the command evaluate of them.

@@ -95,8 +95,7 @@ pub const ORIGINS: &[Origin] = &[
         takes_directory: true,
         words: &[
             Alias::choice("--opt", "'train --help' lists the choices of --optimizer").of(&[
-                ("sgd", "optim.optimizer=sgd optim.nesterov=true"),
-                ("nesterov", "optim.optimizer=sgd optim.nesterov=true"),
+                ("sgd nesterov", "optim.optimizer=sgd optim.nesterov=true"),
                 ("momentum", "optim.optimizer=sgd optim.nesterov=false"),
                 ("adam", "optim.optimizer=adam optim.nesterov=false"),
                 ("adamw", "optim.optimizer=adamw optim.nesterov=false"),
