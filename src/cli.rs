@@ -28,18 +28,7 @@ use self::model::{EVALUATE, Evaluate};
 use self::options::Options;
 use crate::config::Request;
 
-/// What all commands can do.
-pub trait Run {
-    /// What is resolved for it, if anything is.
-    fn request(&mut self) -> Option<&mut Request> {
-        None
-    }
-
-    /// Runs it, and returns the exit code.
-    fn run(self) -> Result<u8>;
-}
-
-/// Declares the commands: the help, the name and the arguments of each, which [`Run`].
+/// Declares the commands: the help, the name and the arguments of each, which run it.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
         /// A command with its arguments.
@@ -48,12 +37,12 @@ macro_rules! commands {
             $($(#[$attribute])* $name($arguments),)*
         }
 
-        impl Run for Command {
-            fn request(&mut self) -> Option<&mut Request> {
-                match self { $(Self::$name(arguments) => arguments.request(),)* }
-            }
-
-            fn run(self) -> Result<u8> {
+        impl Command {
+            /// Runs it, and returns the exit code.
+            ///
+            /// # Errors
+            /// What ends the command.
+            pub fn run(self) -> Result<u8> {
                 match self { $(Self::$name(arguments) => arguments.run(),)* }
             }
         }
@@ -104,6 +93,24 @@ commands! {
     Secret(job::Secret),
     #[command(skip)]
     Help(printed::Help),
+}
+
+impl Command {
+    /// What is resolved for it, if anything is.
+    pub fn request(&mut self) -> Option<&mut Request> {
+        Some(match self {
+            Self::Train(options) | Self::Config(printed::Config { options }) => &mut options.request,
+            Self::Evaluate(Evaluate { options, .. }) => &mut options.request,
+            Self::Launch(launch::Launch { training, .. })
+            | Self::Scaling(study::Scaling { training, .. })
+            | Self::Plan(study::Plan { training, .. })
+            | Self::Sweep(sweep::Sweep { training, .. })
+            | Self::Verify(model::Verify { training, .. })
+            | Self::Slurm(job::Slurm { training, .. }) => &mut training.request,
+            Self::Find(find) => find.request(),
+            _ => return None,
+        })
+    }
 }
 
 /// Reads the arguments and the environment of this process.

@@ -7,7 +7,7 @@ mod allocator;
 use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use kiln::cli::{Run, parse};
+use kiln::cli::parse;
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::trainer::warn;

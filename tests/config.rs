@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kiln::cli::{Cli, Command};
 use kiln::config::ParallelConfig;
-use kiln::config::schema::Schema;
+use kiln::config::schema;
 use kiln::config::{Config, Request, Resolved, Saved, resolve, time_limit};
 use kiln_data::Source;
 use kiln_engine::checkpoint::Interval;
@@ -274,16 +274,15 @@ fn what_runs_can_be_printed_and_read_back() {
 fn the_default_file_holds_every_key_with_the_codes_value_and_a_comment() {
     let written: toml::Table = DEFAULT_TOML.parse().unwrap();
     assert_eq!(written, toml::Table::try_from(Config::default()).unwrap());
-    let schema = Schema::new();
-    let bare: Vec<_> = schema.keys().filter(|key| schema.meaning(key).len() < 10).collect();
+    let bare: Vec<_> = schema::keys().filter(|key| schema::meaning(key).len() < 10).collect();
     assert!(bare.is_empty(), "no comment above {bare:?}");
-    let vague: Vec<_> = schema.keys().filter(|key| !schema.meaning(key).ends_with('.')).collect();
+    let vague: Vec<_> = schema::keys().filter(|key| !schema::meaning(key).ends_with('.')).collect();
     assert!(vague.is_empty(), "no whole sentence above {vague:?}");
-    let silent = |key: &String| match schema.default(key) {
-        Some(toml::Value::String(text)) => text.is_empty() && !schema.meaning(key).contains("empty"),
+    let silent = |key: &String| match schema::default(key) {
+        Some(toml::Value::String(text)) => text.is_empty() && !schema::meaning(key).contains("empty"),
         _ => false,
     };
-    assert_eq!(schema.keys().find(silent), None, "says not what empty means");
+    assert_eq!(schema::keys().find(silent), None, "says not what empty means");
 }
 
 #[test]

@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use kiln_system::Result;
 
-use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::ParallelConfig;
-use crate::config::Request;
 use crate::launch::sbatch::Sbatch;
 use crate::trainer::{members, rendezvous, secret, slurm};
 
@@ -29,8 +27,8 @@ pub struct Rendezvous {
     terms: Terms,
 }
 
-impl Run for Rendezvous {
-    fn run(self) -> Result<u8> {
+impl Rendezvous {
+    pub(super) fn run(self) -> Result<u8> {
         let Self { bind, dist_url, lost_after, terms } = self;
         let mut parallel = terms.at(dist_url.unwrap_or_else(|| format!("tcp://{bind}")));
         parallel.lost_after = lost_after.unwrap_or(parallel.lost_after);
@@ -50,8 +48,8 @@ pub struct Members {
     terms: Terms,
 }
 
-impl Run for Members {
-    fn run(self) -> Result<u8> {
+impl Members {
+    pub(super) fn run(self) -> Result<u8> {
         members(&self.terms.at(self.dist_url), self.drain).map(|()| 0)
     }
 }
@@ -63,8 +61,8 @@ pub struct Secret {
     file: PathBuf,
 }
 
-impl Run for Secret {
-    fn run(self) -> Result<u8> {
+impl Secret {
+    pub(super) fn run(self) -> Result<u8> {
         secret(&self.file).map(|()| 0)
     }
 }
@@ -96,15 +94,11 @@ pub struct Slurm {
     #[arg(long)]
     submit: bool,
     #[command(flatten)]
-    training: Training,
+    pub(super) training: Training,
 }
 
-impl Run for Slurm {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Slurm {
+    pub(super) fn run(self) -> Result<u8> {
         let Self { nodes, gpus_per_node, time, job_name, directives, modules, interface, submit, training } = self;
         let Training { arguments, request } = training;
         let sbatch = Sbatch { job_name, nodes, gpus_per_node, time, directives, modules, interface, arguments };

@@ -4,10 +4,8 @@ use clap::Args;
 use kiln_membership::Machines;
 use kiln_system::Result;
 
-use super::Run;
 use super::refusal::whole;
 use super::training::Training;
-use crate::config::Request;
 use crate::trainer::launch;
 
 #[derive(Debug, Args)]
@@ -31,12 +29,8 @@ pub struct Launch {
     pub training: Training,
 }
 
-impl Run for Launch {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Launch {
+    pub(super) fn run(self) -> Result<u8> {
         let (count, number) = (self.nnodes.into(), self.node_rank.into());
         let machines = Machines::new(count, number, self.master_addr, self.master_port)?;
         launch(self.nproc.into(), &machines, &self.training.arguments, self.training.request)

@@ -6,7 +6,6 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kiln_system::Result;
 
-use super::Run;
 use super::options::Options;
 use super::refusal::whole;
 use super::training::Training;
@@ -38,7 +37,7 @@ pub struct Evaluate {
     #[command(flatten)]
     pub source: Source,
     #[command(flatten)]
-    options: Options<false>,
+    pub options: Options<false>,
 }
 
 impl Evaluate {
@@ -57,12 +56,8 @@ impl Evaluate {
     }
 }
 
-impl Run for Evaluate {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.options.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Evaluate {
+    pub(super) fn run(self) -> Result<u8> {
         let request = self.options.request.alone();
         check(&request)?;
         prepare_process(&request);
@@ -96,8 +91,8 @@ pub struct Predict {
     gpu_ids: Option<String>,
 }
 
-impl Run for Predict {
-    fn run(self) -> Result<u8> {
+impl Predict {
+    pub(super) fn run(self) -> Result<u8> {
         let settings =
             [("parallel.backend", "--backend", self.backend), ("parallel.gpu_ids", "--gpu-ids", self.gpu_ids)];
         let setting = |(key, flag, value): (&str, &str, Option<String>)| {
@@ -134,8 +129,8 @@ pub struct Export {
     stated: Stated,
 }
 
-impl Run for Export {
-    fn run(self) -> Result<u8> {
+impl Export {
+    pub(super) fn run(self) -> Result<u8> {
         let Self { source: Source { checkpoint, which }, to, output, no_ema, stated } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
         export(&checkpoint, which, to, &output, !no_ema, stated).map(|()| 0)
@@ -160,15 +155,11 @@ pub struct Verify {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["stretches", "seed"])]
     against: Option<PathBuf>,
     #[command(flatten)]
-    training: Training,
+    pub(super) training: Training,
 }
 
-impl Run for Verify {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Verify {
+    pub(super) fn run(self) -> Result<u8> {
         let Self { run, stretches, seed, against, training: Training { arguments, request } } = self;
         let request = request.alone();
         check(&request)?;

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 
-use super::Run;
 use super::refusal::as_checkpoint;
 use crate::config::alias::origins::ORIGINS;
 use crate::config::alias::{self, Named};
 use crate::config::flag::{self, Flag, Heading, Takes};
-use crate::config::schema::{Schema, plain};
+use crate::config::schema::{self, plain};
 use crate::config::{Request, Setting, resolve};
 use crate::trainer::{completed, prepare_process, train};
 
@@ -23,12 +22,8 @@ pub struct Options<const TRAINS: bool> {
     pub request: Request,
 }
 
-impl Run for Options<true> {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.request)
-    }
-
-    fn run(self) -> kiln_system::Result<u8> {
+impl Options<true> {
+    pub(super) fn run(self) -> kiln_system::Result<u8> {
         prepare_process(&self.request);
         train(resolve(&completed(self.request)?)?)
     }
@@ -36,9 +31,8 @@ impl Run for Options<true> {
 
 impl<const TRAINS: bool> Args for Options<TRAINS> {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let schema = Schema::new();
         let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
-        let args = flags.map(|(title, flag)| describe(flag, help(flag, &schema, TRAINS)).help_heading(title));
+        let args = flags.map(|(title, flag)| describe(flag, help(flag, TRAINS)).help_heading(title));
         let foreign = alias::flags().filter(|_| TRAINS).map(|(long, alias)| describe_foreign(long, alias));
         command.args(own_args()).args(TRAINS.then(origin)).args(args.collect::<Vec<_>>()).args(foreign)
     }
@@ -146,17 +140,17 @@ fn describe_foreign(long: String, (name, alias): Named) -> Arg {
 }
 
 /// The meaning of the flag's key, its choices and its default.
-fn help(flag: &Flag, schema: &Schema, trains: bool) -> String {
+fn help(flag: &Flag, trains: bool) -> String {
     let is_evaluated = !trains && flag.key == "run.output_dir";
-    let meaning = if is_evaluated { EVALUATED } else { schema.meaning(flag.key) };
-    let default = schema.default(flag.key).map(plain).unwrap_or_default();
+    let meaning = if is_evaluated { EVALUATED } else { schema::meaning(flag.key) };
+    let default = schema::default(flag.key).map(plain).unwrap_or_default();
     let default = match default.trim_matches(['[', ']']) {
         "" | "false" => String::new(),
         default => format!(" [default: {default}]"),
     };
     match flag.takes {
         Takes::Nothing(false) => format!("Do not {}", lower_first(meaning)),
-        Takes::Choice => format!("{meaning} [choices: {}]{default}", schema.choices(flag.key).join(", ")),
+        Takes::Choice => format!("{meaning} [choices: {}]{default}", schema::choices(flag.key).join(", ")),
         Takes::Optional(_, missing) => format!("{meaning} --{} alone means {missing}.", flag.long),
         _ => format!("{meaning}{default}"),
     }

@@ -6,7 +6,6 @@ use clap::Args;
 use kiln_data::{Corrupt, DataConfig, Exif, Recipe};
 use kiln_system::Result;
 
-use super::Run;
 use super::refusal::whole;
 use crate::trainer::pack;
 
@@ -40,8 +39,8 @@ pub struct Pack {
     label_column: String,
 }
 
-impl Run for Pack {
-    fn run(self) -> Result<u8> {
+impl Pack {
+    pub(super) fn run(self) -> Result<u8> {
         let Self { source, output, side, jpeg, apply_exif, skip_corrupt, image_column, label_column } = self;
         let anew = side.is_some() || jpeg.is_some() || apply_exif;
         let exif = if apply_exif { Exif::Apply } else { Exif::Ignore };

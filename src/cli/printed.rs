@@ -6,24 +6,20 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use kiln_system::{Result, shown};
 
+use super::Cli;
 use super::options::Options;
-use super::{Cli, Run};
-use crate::config::{Request, Resolved, resolve};
+use crate::config::{Resolved, resolve};
 use crate::report::write_for_user;
 use crate::trainer::{completed, doctor, say};
 
 #[derive(Debug, Args)]
 pub struct Config {
     #[command(flatten)]
-    options: Options<true>,
+    pub(super) options: Options<true>,
 }
 
-impl Run for Config {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.options.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Config {
+    pub(super) fn run(self) -> Result<u8> {
         let request = completed(self.options.request)?;
         let Resolved { config, notes, .. } = resolve(&request)?;
         let notes = notes.iter().filter(|_| request.origin.is_some());
@@ -43,8 +39,8 @@ pub struct Report {
     output: Option<PathBuf>,
 }
 
-impl Run for Report {
-    fn run(self) -> Result<u8> {
+impl Report {
+    pub(super) fn run(self) -> Result<u8> {
         let page = write_for_user(&self.runs, self.output)?;
         say(&format!("report      {}, with curves.svg in the same directory", shown(page)));
         Ok(0)
@@ -54,8 +50,8 @@ impl Run for Report {
 #[derive(Debug, Args)]
 pub struct Doctor;
 
-impl Run for Doctor {
-    fn run(self) -> Result<u8> {
+impl Doctor {
+    pub(super) fn run(self) -> Result<u8> {
         doctor();
         Ok(0)
     }
@@ -68,8 +64,8 @@ pub struct Completions {
     shell: Shell,
 }
 
-impl Run for Completions {
-    fn run(self) -> Result<u8> {
+impl Completions {
+    pub(super) fn run(self) -> Result<u8> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "train", &mut text);
         say(&String::from_utf8_lossy(&text));
@@ -80,8 +76,8 @@ impl Run for Completions {
 #[derive(Debug, Args)]
 pub struct Man;
 
-impl Run for Man {
-    fn run(self) -> Result<u8> {
+impl Man {
+    pub(super) fn run(self) -> Result<u8> {
         let mut text = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut text).expect("writing to memory does not fail");
         say(&String::from_utf8_lossy(&text));
@@ -93,8 +89,8 @@ impl Run for Man {
 #[derive(Debug)]
 pub struct Help(pub clap::Error);
 
-impl Run for Help {
-    fn run(self) -> Result<u8> {
+impl Help {
+    pub(super) fn run(self) -> Result<u8> {
         // Like clap's own exit, ignore a closed pipe.
         let _ = self.0.print();
         Ok(0)

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use kiln_system::{Error, Result};
 
-use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
@@ -36,7 +35,7 @@ pub struct Scaling {
     #[arg(long, value_name = "DIR", default_value = "scaling")]
     output_dir: PathBuf,
     #[command(flatten)]
-    training: Training,
+    pub(super) training: Training,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -46,12 +45,8 @@ enum Modes {
     Both,
 }
 
-impl Run for Scaling {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Scaling {
+    pub(super) fn run(self) -> Result<u8> {
         let sizes = |numbers: Vec<u16>| {
             let mut numbers: Vec<usize> = numbers.into_iter().map(usize::from).collect();
             numbers.sort_unstable();
@@ -88,15 +83,11 @@ pub struct Plan {
     #[arg(long)]
     run: bool,
     #[command(flatten)]
-    training: Training,
+    pub(super) training: Training,
 }
 
-impl Run for Plan {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Plan {
+    pub(super) fn run(self) -> Result<u8> {
         let Training { arguments, request } = self.training;
         plan(self.nproc.into(), self.run, &arguments, &request.alone())
     }
@@ -151,13 +142,13 @@ fn rate(text: &str) -> std::result::Result<f64, String> {
     rate.ok_or_else(|| "a number, 1e-30 to 1e30".into())
 }
 
-impl Run for Find {
-    fn request(&mut self) -> Option<&mut Request> {
+impl Find {
+    pub(super) fn request(&mut self) -> &mut Request {
         let (What::Lr { common, .. } | What::BatchSize { common, .. }) = &mut self.what;
-        Some(&mut common.training.request)
+        &mut common.training.request
     }
 
-    fn run(self) -> Result<u8> {
+    pub(super) fn run(self) -> Result<u8> {
         match self.what {
             What::Lr { from, to, .. } if from >= to => {
                 let rule = format!("--from must be below --to, got '{from}' and '{to}'; swap them");

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 use kiln_system::Result;
 
-use super::Run;
 use super::refusal::whole;
 use super::training::Training;
 use crate::config::Request;
@@ -43,7 +42,7 @@ pub struct Sweep {
     #[arg(long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
     #[command(flatten)]
-    training: Training,
+    pub(super) training: Training,
 }
 
 impl Sweep {
@@ -70,12 +69,8 @@ impl Sweep {
     }
 }
 
-impl Run for Sweep {
-    fn request(&mut self) -> Option<&mut Request> {
-        Some(&mut self.training.request)
-    }
-
-    fn run(self) -> Result<u8> {
+impl Sweep {
+    pub(super) fn run(self) -> Result<u8> {
         let points = self.points()?;
         let options = SweepOptions { halving: self.halving, jobs: self.jobs, devices: self.gpu_ids };
         sweep(self.output_dir, &points, &options)

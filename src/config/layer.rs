@@ -9,7 +9,8 @@ use serde::Deserialize;
 use toml::Value;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::schema::{Schema, plain};
+use super::request::Setting;
+use super::schema::{self, plain};
 use super::{flag, suggestion};
 
 /// What begins a reference to another setting, as in `${run.seed}`.
@@ -21,15 +22,8 @@ const MOST_UNKNOWN: usize = 20;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layer {
     entries: Vec<Entry>,
-    waiting: Vec<Waiting>,
-}
-
-/// A setting with a value that refers to others.
-#[derive(Debug, Clone)]
-pub(super) struct Waiting {
-    pub(super) key: String,
-    pub(super) text: String,
-    pub(super) place: String,
+    /// Settings with values that refer to others.
+    pub(super) waiting: Vec<Setting>,
 }
 
 /// A key, its value and where the user wrote it.
@@ -65,7 +59,7 @@ impl Complaints {
 
 impl Layer {
     /// Reads the TOML text of a file called `file`.
-    pub(crate) fn from_toml(text: &str, file: &str, schema: &Schema, complaints: &mut Complaints) -> Self {
+    pub(crate) fn from_toml(text: &str, file: &str, complaints: &mut Complaints) -> Self {
         let line_of = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
@@ -76,7 +70,7 @@ impl Layer {
         let mut layer = Self::default();
         let mut leaves = Vec::new();
         if errors.is_empty() {
-            flatten("", table.get_ref(), schema, &mut leaves);
+            flatten("", table.get_ref(), &mut leaves);
         }
         leaves.sort_by_key(|leaf| leaf.offset);
         let (mut line, mut read) = (1, 0);
@@ -88,21 +82,14 @@ impl Layer {
             line += text.get(read..offset).unwrap_or_default().matches('\n').count();
             read = offset;
             let place = format!("{key} in {file}:{line}");
-            layer.add(key, value, written, place, schema, complaints);
+            layer.add(key, value, written, place, complaints);
         }
         layer
     }
 
     /// Reads `text` as the value of `key` and adds it if it is valid.
-    pub(crate) fn add_text(
-        &mut self,
-        key: &str,
-        text: &str,
-        place: String,
-        schema: &Schema,
-        complaints: &mut Complaints,
-    ) {
-        self.add(key.into(), schema.parse(key, text), text, place, schema, complaints);
+    pub(crate) fn add_text(&mut self, key: &str, text: &str, place: String, complaints: &mut Complaints) {
+        self.add(key.into(), schema::parse(key, text), text, place, complaints);
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &Value, &str)> {
@@ -135,49 +122,27 @@ impl Layer {
         Some((&entry.value, &entry.place))
     }
 
-    /// As [`Layer::waiting`]; removes them.
-    pub(super) fn take_waiting(&mut self) -> Vec<Waiting> {
-        std::mem::take(&mut self.waiting)
-    }
-
-    pub(super) fn wait(&mut self, setting: Waiting) {
-        self.waiting.push(setting);
-    }
-
-    /// The settings with values that refer to others.
-    pub(super) fn waiting(&self) -> &[Waiting] {
-        &self.waiting
-    }
-
     pub(super) fn is_waiting(&self, key: &str) -> bool {
         self.waiting.iter().any(|setting| setting.key == key)
     }
 
     /// Adds the value that was `written` if it is valid.
-    fn add(
-        &mut self,
-        key: String,
-        value: Value,
-        written: &str,
-        place: String,
-        schema: &Schema,
-        complaints: &mut Complaints,
-    ) {
+    fn add(&mut self, key: String, value: Value, written: &str, place: String, complaints: &mut Complaints) {
         if let Value::String(text) = &value
             && text.contains(REFERENCE)
-            && schema.default(&key).is_some()
+            && schema::default(&key).is_some()
         {
-            return self.wait(Waiting { key, text: text.clone(), place });
+            return self.waiting.push(Setting { key, value: text.clone(), place });
         }
-        if schema.default(&key).is_none() {
+        if schema::default(&key).is_none() {
             complaints.unknown(|| {
-                let hint = suggestion::for_key(&key, schema);
+                let hint = suggestion::for_key(&key);
                 format!("unknown key '{key}' ({}); {hint}", place_of(&key, &place))
             });
-        } else if let Some(rule) = schema.rule(&key, &value) {
-            let hint = suggestion::for_value(&key, &value, schema);
+        } else if let Some(rule) = schema::rule(&key, &value) {
+            let hint = suggestion::for_value(&key, &value);
             // Quotes are shown if they are the fault.
-            let is_valid_bare = || schema.rule(&key, &schema.parse(&key, &plain(&value))).is_none();
+            let is_valid_bare = || schema::rule(&key, &schema::parse(&key, &plain(&value))).is_none();
             let shown = if value.is_str() && !is_valid_bare() { plain(&value) } else { written.into() };
             let noun = flag::noun(&key);
             complaints.lines.push(format!("{noun} must be {rule}, got '{shown}' ({place}); {hint}"));
@@ -207,14 +172,14 @@ struct Leaf<'a, 'text> {
 }
 
 /// Collects the values of `table` recursively; a table is a value only if the schema has a key for it.
-fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, schema: &Schema, leaves: &mut Vec<Leaf<'a, 'text>>) {
+fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, leaves: &mut Vec<Leaf<'a, 'text>>) {
     for (name, value) in table {
         let key = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
         match value.get_ref() {
-            DeValue::Table(inner) if schema.default(&key).is_none() && !inner.is_empty() => {
-                flatten(&key, inner, schema, leaves);
+            DeValue::Table(inner) if schema::default(&key).is_none() && !inner.is_empty() => {
+                flatten(&key, inner, leaves);
             }
-            DeValue::Table(inner) if inner.is_empty() && schema.is_section(&key) => {}
+            DeValue::Table(inner) if inner.is_empty() && schema::is_section(&key) => {}
             _ => leaves.push(Leaf { key, value, offset: name.span().start }),
         }
     }

@@ -12,12 +12,12 @@ use kiln_system::shown;
 
 use super::alias::origins::Origin;
 use super::alias::{self, Named};
-use super::interpolation::{self, Referents};
-use super::layer::{Complaints, Layer, Waiting};
+use super::interpolation;
+use super::layer::{Complaints, Layer};
 use super::merged::DEFAULTS;
 use super::origin;
 use super::request::{Request, Setting, pair};
-use super::schema::Schema;
+use super::schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
@@ -76,13 +76,15 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// The layers of `request`; `dev_run` and `launcher` are still empty.
-    pub(super) fn of(request: &Request, schema: &Schema, complaints: &mut Complaints) -> Self {
+    /// The layers of `request`, and their errors; `dev_run` and `launcher` are still empty.
+    pub(super) fn of(request: &Request) -> (Self, Complaints) {
+        let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
         let origin = origin::of(request).unwrap_or_else(|complaint| {
             complaints.lines.push(complaint);
             None
         });
-        Reader { request, schema, complaints, origin }.layers()
+        let layers = Reader { request, complaints: &mut complaints, origin }.layers();
+        (layers, complaints)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
@@ -168,7 +170,6 @@ impl Layers {
 
 struct Reader<'a> {
     request: &'a Request,
-    schema: &'a Schema,
     complaints: &'a mut Complaints,
     origin: Option<&'static Origin>,
 }
@@ -190,12 +191,12 @@ impl Reader<'_> {
     fn translate(&mut self, line: &[Setting], layer: &mut Layer) {
         for typed in line {
             let read = match self.alias(&typed.key) {
-                Some((_, alias)) => alias.read(typed, line, self.schema),
+                Some((_, alias)) => alias.read(typed, line),
                 None => Err(alias::elsewhere(typed)),
             };
             match read {
                 Ok(settings) => settings.into_iter().for_each(|(key, text)| {
-                    layer.add_text(key, &text, typed.place.clone(), self.schema, self.complaints);
+                    layer.add_text(key, &text, typed.place.clone(), self.complaints);
                 }),
                 Err(complaint) => self.complaints.lines.push(complaint),
             }
@@ -212,23 +213,22 @@ impl Reader<'_> {
         let (origin, implied) = (self.origin(saved.is_some()), Default::default());
         let mut layers =
             Layers { defaults, implied, saved, origin, files, dev_run, environment, arguments, flags, launcher };
-        let referents = Referents { schema: self.schema, environment: &self.request.environment };
         if layers.saved.is_none() {
-            layers.implied = self.implied(&layers, &referents);
+            layers.implied = self.implied(&layers);
             let [_, weights] = &layers.implied;
             layers.origin.retain(|key, _| weights.find(key).is_none());
         } else if self.origin.is_some() && layers.typed("data.dir").is_some() {
             // A directory that is typed holds images, whatever the saved run was trained on.
             layers.origin.set("data.source", "folder", "a directory");
         }
-        interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
+        interpolation::replace(&mut layers.all_mut(), &self.request.environment, self.complaints);
         layers
     }
 
     /// What follows from the source of the images, which may be a reference, and from the pretrained weights.
-    fn implied(&mut self, layers: &Layers, referents: &Referents) -> [Layer; 2] {
+    fn implied(&mut self, layers: &Layers) -> [Layer; 2] {
         let mut layers = layers.clone();
-        interpolation::replace(&mut layers.all_mut(), referents, &mut Complaints::default());
+        interpolation::replace(&mut layers.all_mut(), &self.request.environment, &mut Complaints::default());
         let source = layers.chosen("data.source").and_then(|(source, _)| source.clone().try_into::<Source>().ok());
         let (text, name) = PHOTOGRAPHS;
         let photographs = source.filter(|source| source.is_own()).map(|_| self.toml(text, name));
@@ -246,14 +246,14 @@ impl Reader<'_> {
             let own = origin.networks.iter().filter(is_it).map(|(_, sets)| *sets);
             for (key, text) in origin.defaults.iter().copied().chain(own).flat_map(alias::pairs) {
                 let place = format!("default of {}", origin.script);
-                layer.add_text(key, &text, place, self.schema, self.complaints);
+                layer.add_text(key, &text, place, self.complaints);
             }
         }
         layer
     }
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {
-        Layer::from_toml(text, file, self.schema, self.complaints)
+        Layer::from_toml(text, file, self.complaints)
     }
 
     /// The saved configuration without default values, which do not count as the user's choice. `train` never saves
@@ -267,9 +267,9 @@ impl Reader<'_> {
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
         let is_taken = |key: &str| !SESSION_KEYS.contains(&key) && !saved.without.contains(&key);
         layer.retain(|key, value| is_taken(key) && !is_default(key, value));
-        for Waiting { text, place, .. } in layer.take_waiting().into_iter().filter(|it| is_taken(&it.key)) {
+        for Setting { value, place, .. } in std::mem::take(&mut layer.waiting).iter().filter(|it| is_taken(&it.key)) {
             let rule = "checkpoints must hold values only, as 'train' saves them; use another checkpoint";
-            self.complaints.lines.push(format!("'{text}' is a reference in a checkpoint ({place}); {rule}"));
+            self.complaints.lines.push(format!("'{value}' is a reference in a checkpoint ({place}); {rule}"));
         }
         Some(layer)
     }
@@ -308,21 +308,21 @@ impl Reader<'_> {
             let place = format!("argument '{argument}'");
             match pair(argument) {
                 None if Some(argument) == directory => {
-                    layer.add_text("data.dir", argument, place, self.schema, self.complaints);
+                    layer.add_text("data.dir", argument, place, self.complaints);
                 }
                 None if self.origin.is_some_and(|origin| origin.command == Some(argument)) => {}
                 None => self.complaints.lines.push(mistaken::argument(argument)),
                 Some(_) if words.iter().any(|word| word.place == place) => {}
                 Some((key, text)) if self.is_unset(key, text) => {}
                 Some((key, text)) if key.contains('.') => {
-                    layer.add_text(key, text, place, self.schema, self.complaints);
+                    layer.add_text(key, text, place, self.complaints);
                 }
                 Some((name, text)) if groups.iter().any(|group| group == name) => {
                     chosen.retain(|(group, _)| group != name);
                     chosen.push((name.to_string(), text.to_string()));
                 }
                 Some((word, text)) => {
-                    let hint = || suggestion::for_bare_word(word, text, &groups, self.schema);
+                    let hint = || suggestion::for_bare_word(word, text, &groups);
                     self.complaints.unknown(|| format!("unknown key '{word}' ({place}); {}", hint()));
                 }
             }
@@ -346,7 +346,7 @@ impl Reader<'_> {
         for (name, text) in &self.request.environment {
             if let Some(path) = name.strip_prefix("TRAIN__") {
                 let key = path.to_lowercase().replace("__", ".");
-                layer.add_text(&key, text, format!("environment {name}"), self.schema, self.complaints);
+                layer.add_text(&key, text, format!("environment {name}"), self.complaints);
             }
         }
         layer
@@ -354,7 +354,7 @@ impl Reader<'_> {
 
     fn flags(&mut self) -> Layer {
         let mut layer = Layer::default();
-        let is_own = |setting: &Setting| self.schema.default(&setting.key).is_some();
+        let is_own = |setting: &Setting| schema::default(&setting.key).is_some();
         let (own, mut foreign): (Vec<_>, Vec<_>) = self.request.flags.iter().cloned().partition(is_own);
         let means_another = |setting: &Setting| self.origin.is_some_and(|origin| origin.word(&setting.place).is_some());
         let (others, own): (Vec<_>, Vec<_>) = own.into_iter().partition(means_another);
@@ -362,7 +362,7 @@ impl Reader<'_> {
         self.translate(&foreign, &mut layer);
         for Setting { key, value, place } in own {
             if !self.is_unset(&key, &value) {
-                layer.add_text(&key, &value, place, self.schema, self.complaints);
+                layer.add_text(&key, &value, place, self.complaints);
             }
         }
         layer

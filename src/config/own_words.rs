@@ -1,8 +1,8 @@
 //! A command line in Kiln's own words: every setting that it takes to get a configuration.
 
 use super::request::Request;
-use super::resolve::merged;
-use super::schema::{Schema, plain};
+use super::resolve::assembled;
+use super::schema::{self, plain};
 use super::{Config, flag};
 
 /// Most rounds until no key differs: a setting may change the default of others.
@@ -10,14 +10,13 @@ const ROUNDS: usize = 8;
 
 /// Arguments of `train` that mean `config` in the environment of `request`.
 pub(super) fn line(config: &Config, request: &Request) -> String {
-    let schema = Schema::new();
-    let keys: Vec<String> = schema.keys().collect();
+    let keys: Vec<String> = schema::keys().collect();
     let meant = table(config);
     let got = |settings: &[(&str, String)]| {
         let arguments = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let Request { weights, saved, environment, .. } = request.clone();
         let typed = Request { weights, saved, environment, arguments, ..Request::default() };
-        merged(&typed).map(|config| table(&config)).unwrap_or_default()
+        assembled(&typed).map(|(merged, ..)| table(&merged.config)).unwrap_or_default()
     };
     let mut settings: Vec<(&str, String)> = Vec::new();
     for _ in 0..ROUNDS {

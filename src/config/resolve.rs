@@ -15,7 +15,7 @@ use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
-use super::schema::{Schema, plain};
+use super::schema::plain;
 use super::{Config, flag, idle, launcher, origin, own_words, rules};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,10 +39,8 @@ const BETWEEN_PROCESSES: [&str; 3] = ["parallel.dist_interface", "parallel.job_s
 /// [`Error::Usage`] with every complaint: files that cannot be read, unknown keys, wrong types, numbers out of range,
 /// impossible combinations.
 pub fn resolve(request: &Request) -> Result<Resolved> {
-    let schema = Schema::new();
-    let Assembled { merged, layers, complaints: Complaints { mut lines, refused, .. }, mut notes } =
-        assembled(request, &schema)?;
-    lines.extend(rules::check(&merged, &refused, &schema));
+    let (merged, layers, Complaints { mut lines, refused, .. }, mut notes) = assembled(request)?;
+    lines.extend(rules::check(&merged, &refused));
     notes.extend(idle::notes(&merged.config, &layers));
     match &request.origin {
         None => {
@@ -89,17 +87,13 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     Ok(Resolved { config: merged.config, notes, given: layers.typed_keys() })
 }
 
-/// The layers of a request, merged.
-struct Assembled {
-    merged: Merged,
-    layers: Layers,
-    complaints: Complaints,
-    notes: Vec<String>,
-}
-
-fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
-    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
-    let mut layers = Layers::of(request, schema, &mut complaints);
+/// The configuration from the valid settings, with the defaults that depend on others, unchecked; the layers it is
+/// from, their errors, and notes.
+///
+/// # Errors
+/// As for [`resolve`], of a layer that cannot be merged.
+pub(super) fn assembled(request: &Request) -> Result<(Merged, Layers, Complaints, Vec<String>)> {
+    let (mut layers, mut complaints) = Layers::of(request);
     let mut notes = Vec::new();
     if let Some(saved) = &request.saved {
         notes.push(format!("settings are from '{}' unless given here", shown(&saved.path)));
@@ -128,22 +122,12 @@ fn assembled(request: &Request, schema: &Schema) -> Result<Assembled> {
         shorten_default_warmup(&layers, &mut merged.config, &mut notes);
         start_below_peak(&layers, &mut merged.config);
     }
-    Ok(Assembled { merged, layers, complaints, notes })
-}
-
-/// The configuration from the valid settings, with the defaults that depend on others, unchecked.
-///
-/// # Errors
-/// As for [`resolve`], of a layer that cannot be merged.
-pub(super) fn merged(request: &Request) -> Result<Config> {
-    Ok(assembled(request, &Schema::new())?.merged.config)
+    Ok((merged, layers, complaints, notes))
 }
 
 /// The errors of single settings, without the rules about combinations, one line each.
 pub fn faults(request: &Request) -> Vec<String> {
-    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
-    Layers::of(request, &Schema::new(), &mut complaints);
-    complaints.lines
+    Layers::of(request).1.lines
 }
 
 /// # Errors
@@ -155,9 +139,7 @@ pub fn check(request: &Request) -> Result<()> {
 
 /// The configuration from the valid settings, unchecked; used before a request is resolved.
 pub fn sketch(request: &Request) -> Option<Config> {
-    let schema = Schema::new();
-    let mut complaints = Complaints::default();
-    let mut layers = Layers::of(request, &schema, &mut complaints);
+    let (mut layers, _) = Layers::of(request);
     add_launcher_layer(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
     Merged::of(layers.all()).ok().map(|merged| merged.config)
 }

@@ -18,14 +18,14 @@ use toml::{Table, Value};
 
 use super::merged::Merged;
 use super::range::RANGES;
-use super::schema::{Schema, enumerate, plain};
+use super::schema::{enumerate, plain};
 use super::{flag, suggestion};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
-pub(crate) fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
+pub(crate) fn check(merged: &Merged, refused: &[String]) -> Vec<String> {
     let mut rules = Rules { merged, refused, lines: Vec::new() };
-    rules.ranges(schema);
+    rules.ranges();
     rules.devices();
     rules.processes();
     rules.strategy();
@@ -53,7 +53,7 @@ impl Rules<'_> {
         }
     }
 
-    fn ranges(&mut self, schema: &Schema) {
+    fn ranges(&mut self) {
         let values = Table::try_from(&self.merged.config).expect("the configuration is plain TOML values");
         for (key, range) in RANGES {
             let value = key.split_once('.').and_then(|(section, name)| values.get(section)?.get(name));
@@ -61,7 +61,7 @@ impl Rules<'_> {
             let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
             let broken = || format!("{} must be {range}, got '{}'", flag::noun(key), plain(value));
             let holds = number.is_some_and(|number| range.contains(number));
-            self.require(holds, &[key], broken, &suggestion::example(key, schema));
+            self.require(holds, &[key], broken, &suggestion::example(key));
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::LazyLock;
 
 use toml::{Table, Value};
 
@@ -14,97 +15,78 @@ use super::{Config, DEFAULT_TOML};
 /// A value that no key with choices accepts: serde's error then lists the choices.
 const NONSENSE: &str = "?";
 
-#[derive(Debug)]
-pub struct Schema {
-    defaults: Table,
-    meanings: BTreeMap<String, String>,
+static DEFAULTS: LazyLock<Table> =
+    LazyLock::new(|| Table::try_from(Config::default()).expect("the defaults are plain TOML values"));
+static MEANINGS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| meanings(DEFAULT_TOML));
+
+/// Every key as `section.field`, sorted.
+pub fn keys() -> impl Iterator<Item = String> {
+    let sections = DEFAULTS.iter().filter_map(|(section, fields)| Some((section, fields.as_table()?)));
+    sections.flat_map(|(section, fields)| fields.keys().map(move |name| format!("{section}.{name}")))
 }
 
-impl Schema {
-    pub fn new() -> Self {
-        let defaults = Table::try_from(Config::default()).expect("the defaults are plain TOML values");
-        Self { defaults, meanings: meanings(DEFAULT_TOML) }
-    }
+/// Whether `name` is a section such as `optim`.
+pub fn is_section(name: &str) -> bool {
+    DEFAULTS.contains_key(name)
+}
 
-    /// Every key as `section.field`, sorted.
-    pub fn keys(&self) -> impl Iterator<Item = String> {
-        let fields = |(section, fields): (&String, &Value)| {
-            let names: Vec<_> = fields.as_table().into_iter().flat_map(Table::keys).cloned().collect();
-            let section = section.clone();
-            names.into_iter().map(move |name| format!("{section}.{name}"))
-        };
-        self.defaults.iter().flat_map(fields)
-    }
+/// The default of `key`; `None` if there is no such key.
+pub fn default(key: &str) -> Option<&'static Value> {
+    let (section, name) = key.split_once('.')?;
+    DEFAULTS.get(section)?.get(name)
+}
 
-    /// Whether `name` is a section such as `optim`.
-    pub fn is_section(&self, name: &str) -> bool {
-        self.defaults.contains_key(name)
-    }
+/// The comment of `key` in `config/default.toml`, on one line.
+pub fn meaning(key: &str) -> &'static str {
+    MEANINGS.get(key).map_or("", String::as_str)
+}
 
-    /// The default of `key`; `None` if there is no such key.
-    pub fn default(&self, key: &str) -> Option<&Value> {
-        let (section, name) = key.split_once('.')?;
-        self.defaults.get(section)?.get(name)
+/// The choices of `key` in the order of their enum; empty if it has none.
+pub fn choices(key: &str) -> Vec<String> {
+    let answer = refusal(key, &NONSENSE.into()).unwrap_or_default();
+    match answer.split_once("unknown variant `?`, expected ") {
+        Some((_, list)) => list.split('`').skip(1).step_by(2).map(String::from).collect(),
+        None => Vec::new(),
     }
+}
 
-    /// The comment of `key` in `config/default.toml`, on one line.
-    pub fn meaning(&self, key: &str) -> &str {
-        self.meanings.get(key).map_or("", String::as_str)
-    }
+/// Parses `text` as a value of `key`. Text of another type becomes a string, which [`rule`] refuses.
+pub fn parse(key: &str, text: &str) -> Value {
+    let toml = |text: &str| text.parse::<Value>().ok();
+    let parsed = match default(key) {
+        Some(Value::String(_)) => toml(text).filter(Value::is_str),
+        Some(Value::Array(_)) if !text.trim_start().starts_with('[') => toml(&format!("[{text}]")),
+        Some(Value::Float(_)) => text.trim().parse().ok().map(Value::Float),
+        _ => toml(text.trim()),
+    };
+    parsed.unwrap_or_else(|| Value::String(text.into()))
+}
 
-    /// The choices of `key` in the order of their enum; empty if it has none.
-    pub fn choices(&self, key: &str) -> Vec<String> {
-        let answer = self.refusal(key, &NONSENSE.into()).unwrap_or_default();
-        match answer.split_once("unknown variant `?`, expected ") {
-            Some((_, list)) => list.split('`').skip(1).step_by(2).map(String::from).collect(),
-            None => Vec::new(),
+/// The rule that `value` breaks by its type or spelling, as in "'key' must be *a whole number, at least 1*"; `None`
+/// if it is valid.
+pub fn rule(key: &str, value: &Value) -> Option<String> {
+    let answer = refusal(key, value)?;
+    let choices = choices(key);
+    Some(match default(key)? {
+        Value::Integer(_) if plain(value).parse::<u128>().is_ok_and(|number| number > i64::MAX as u128) => {
+            format!("a whole number, at most {}", i64::MAX)
         }
-    }
-
-    /// Parses `text` as a value of `key`. Text of another type becomes a string, which [`Schema::rule`] refuses.
-    pub fn parse(&self, key: &str, text: &str) -> Value {
-        let toml = |text: &str| text.parse::<Value>().ok();
-        let parsed = match self.default(key) {
-            Some(Value::String(_)) => toml(text).filter(Value::is_str),
-            Some(Value::Array(_)) if !text.trim_start().starts_with('[') => toml(&format!("[{text}]")),
-            Some(Value::Float(_)) => text.trim().parse().ok().map(Value::Float),
-            _ => toml(text.trim()),
-        };
-        parsed.unwrap_or_else(|| Value::String(text.into()))
-    }
-
-    /// The rule that `value` breaks by its type or spelling, as in "'key' must be *a whole number, at least 1*"; `None`
-    /// if it is valid.
-    pub fn rule(&self, key: &str, value: &Value) -> Option<String> {
-        let answer = self.refusal(key, value)?;
-        let choices = self.choices(key);
-        Some(match self.default(key)? {
-            Value::Integer(_) if plain(value).parse::<u128>().is_ok_and(|number| number > i64::MAX as u128) => {
-                format!("a whole number, at most {}", i64::MAX)
-            }
-            Value::Integer(_) => format!("a whole number, {}", range::of(key).unwrap_or(Range::AtLeast(0.0))),
-            Value::Float(_) => range::of(key).map_or("a number".into(), |range| format!("a number, {range}")),
-            Value::Boolean(_) => "true or false".into(),
-            Value::Array(_) => "a list of whole numbers, as in 0,1".into(),
-            _ if !choices.is_empty() => format!("one of {}", enumerate(&choices, "or")),
-            _ if value.is_str() => answer,
-            _ => self.refusal(key, &NONSENSE.into()).unwrap_or("text in quotes".into()),
-        })
-    }
-
-    /// Serde's error for `value` as the value of `key`, if any.
-    fn refusal(&self, key: &str, value: &Value) -> Option<String> {
-        let (section, name) = key.split_once('.')?;
-        let mut probe = self.defaults.clone();
-        probe.get_mut(section)?.as_table_mut()?.insert(name.into(), value.clone());
-        probe.try_into::<Config>().err().map(|error| error.message().to_string())
-    }
+        Value::Integer(_) => format!("a whole number, {}", range::of(key).unwrap_or(Range::AtLeast(0.0))),
+        Value::Float(_) => range::of(key).map_or("a number".into(), |range| format!("a number, {range}")),
+        Value::Boolean(_) => "true or false".into(),
+        Value::Array(_) => "a list of whole numbers, as in 0,1".into(),
+        _ if !choices.is_empty() => format!("one of {}", enumerate(&choices, "or")),
+        _ if value.is_str() => answer,
+        _ => refusal(key, &NONSENSE.into()).unwrap_or("text in quotes".into()),
+    })
 }
 
-impl Default for Schema {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Serde's error for `value` as the value of `key`, if any.
+fn refusal(key: &str, value: &Value) -> Option<String> {
+    let (section, name) = key.split_once('.')?;
+    let mut probe = DEFAULTS.clone();
+    probe.get_mut(section)?.as_table_mut()?.insert(name.into(), value.clone());
+    probe.try_into::<Config>().err().map(|error| error.message().to_string())
 }
 
 /// A value as the user writes it, strings without quotes.

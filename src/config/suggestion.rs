@@ -3,7 +3,7 @@
 use strsim::damerau_levenshtein as distance;
 use toml::Value;
 
-use super::schema::{Schema, plain};
+use super::schema::{self, plain};
 use super::{alias, flag, group, range, removed};
 
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
@@ -21,8 +21,8 @@ const FAMILIAR: &[(&str, &str)] = &[
 ];
 
 /// The remedy for a key that does not exist.
-pub fn for_key(key: &str, schema: &Schema) -> String {
-    match nearest_key(key, schema) {
+pub fn for_key(key: &str) -> String {
+    match nearest_key(key) {
         _ if let Some(remedy) = removed::remedy(key) => remedy.into(),
         Some(meant) => format!("did you mean '{meant}'?"),
         None => "'train config' prints every key".into(),
@@ -30,7 +30,7 @@ pub fn for_key(key: &str, schema: &Schema) -> String {
 }
 
 /// The remedy for an invalid value of `key`: the choice with a similar spelling, else the default.
-pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
+pub fn for_value(key: &str, value: &Value) -> String {
     match (key, plain(value).as_str()) {
         ("parallel.backend", engine @ ("gloo" | "nccl")) => {
             return format!("for communication between processes use --dist-backend {engine}");
@@ -43,25 +43,25 @@ pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
         }
         _ => {}
     }
-    match whole(key, value, schema).or_else(|| nearest(&plain(value), schema.choices(key))) {
+    match whole(key, value).or_else(|| nearest(&plain(value), schema::choices(key))) {
         Some(meant) => format!("did you mean '{meant}', as in {}?", flag::setting(key, &meant)),
-        None => example(key, schema),
+        None => example(key),
     }
 }
 
 /// The whole number that is meant by `1e3`, `3.0` or `"3"`, if `key` takes it.
-fn whole(key: &str, value: &Value, schema: &Schema) -> Option<String> {
+fn whole(key: &str, value: &Value) -> Option<String> {
     let number: f64 = plain(value).trim().parse().ok().filter(|number: &f64| number.fract() == 0.0)?;
     let meant = Value::Integer(number as i64);
-    let is_taken = schema.default(key).is_some_and(Value::is_integer)
-        && schema.rule(key, &meant).is_none()
+    let is_taken = schema::default(key).is_some_and(Value::is_integer)
+        && schema::rule(key, &meant).is_none()
         && range::of(key).is_none_or(|range| range.contains(number));
     (is_taken && number.abs() < 1e15).then(|| plain(&meant))
 }
 
 /// A valid setting of `key`.
-pub fn example(key: &str, schema: &Schema) -> String {
-    let default = schema.default(key).map(|value| match value {
+pub fn example(key: &str) -> String {
+    let default = schema::default(key).map(|value| match value {
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
         value => plain(value),
     });
@@ -87,7 +87,6 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
     if let Some(remedy) = removed::remedy(name).or_else(|| alias::find(name)?.1.refusal()) {
         return Meant::Setting(remedy.into());
     }
-    let schema = Schema::new();
     let bare = name.trim_start_matches('-');
     let long = |flag: &flag::Flag| format!("--{}", flag.long);
     let is_taken = known.contains(&format!("--{bare}"));
@@ -97,16 +96,16 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
     if takes_settings && group::groups(&[]).iter().any(|group| group == bare) {
         return Meant::Setting(format!("did you mean '{bare}={}'?", value.unwrap_or("NAME")));
     }
-    let key = nearest_key(bare, &schema).filter(|_| takes_settings);
+    let key = nearest_key(bare).filter(|_| takes_settings);
     let of_key = || key.as_deref().and_then(flag::of_key).map(long).filter(|option| known.contains(option));
     let begins = || known.iter().find(|option| option.starts_with(&format!("{name}-"))).cloned();
     match (nearest(name, known.iter().cloned()).or_else(of_key).or_else(begins), key) {
         (Some(option), _) => {
-            let hint = with_value(&option, value, &schema);
+            let hint = with_value(&option, value);
             Meant::Option(option, hint)
         }
         (None, Some(key)) if flag::of_key(&key).is_none() => {
-            let is_switch = schema.default(&key).is_some_and(Value::is_bool);
+            let is_switch = schema::default(&key).is_some_and(Value::is_bool);
             let example = if is_switch { "true" } else { "VALUE" };
             Meant::Setting(format!("did you mean '{key}={}'?", value.unwrap_or(example)))
         }
@@ -115,19 +114,19 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
 }
 
 /// The remedy that names `option`, with the typed value if that is valid.
-fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
+fn with_value(option: &str, value: Option<&str>) -> String {
     let takes_value = |flag: &&flag::Flag| !matches!(flag.takes, flag::Takes::Nothing(_));
     let flag = option.strip_prefix("--").and_then(flag::find).filter(takes_value);
     let Some((flag, value)) = flag.zip(value) else { return format!("did you mean '{option}'?") };
-    match schema.rule(flag.key, &schema.parse(flag.key, value)) {
+    match schema::rule(flag.key, &schema::parse(flag.key, value)) {
         None => format!("did you mean '{option} {value}'?"),
         Some(rule) => format!("did you mean '{option}'? {} must be {rule}, got '{value}'", flag::noun(flag.key)),
     }
 }
 
 /// The remedy for `word=text`, where `word` is neither a section nor one of `groups`.
-pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema) -> String {
-    let meant = nearest_key(word, schema);
+pub fn for_bare_word(word: &str, text: &str, groups: &[String]) -> String {
+    let meant = nearest_key(word);
     let flag = format!("--{word}");
     match (nearest(word, groups.iter().cloned()), meant) {
         (None, None) if alias::find(&flag).is_some() => format!("did you mean '{flag} {text}'?"),
@@ -142,18 +141,18 @@ pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema)
 
 /// The key closest to `wrong`: the same name in another section or as a flag, a name of another trainer, or a name with
 /// a few wrong letters.
-fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
+fn nearest_key(wrong: &str) -> Option<String> {
     let wrong = wrong.to_lowercase().replace('-', "_");
     let name = last(&wrong);
-    let elsewhere = || schema.keys().find(|key| last(key) == name);
+    let elsewhere = || schema::keys().find(|key| last(key) == name);
     let flag = || flag::find(&name.replace('_', "-"));
     let familiar = || FAMILIAR.iter().find(|(known, _)| *known == name);
     elsewhere()
         .or_else(|| flag().map(|flag| flag.key.to_string()))
         .or_else(|| familiar().map(|(_, key)| key.to_string()))
         .or_else(|| alias::key_of(name).map(String::from))
-        .or_else(|| nearest(&wrong, schema.keys()))
-        .or_else(|| schema.keys().filter(|key| is_near(name, last(key))).min_by_key(|key| distance(name, last(key))))
+        .or_else(|| nearest(&wrong, schema::keys()))
+        .or_else(|| schema::keys().filter(|key| is_near(name, last(key))).min_by_key(|key| distance(name, last(key))))
 }
 
 /// The candidate at the smallest edit distance, if that is small.

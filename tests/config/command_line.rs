@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
-use kiln::cli::{Cli, Command, Run};
+use kiln::cli::{Cli, Command};
 use kiln::config::flag::{self, Takes};
-use kiln::config::schema::Schema;
+use kiln::config::schema;
 use kiln_engine::checkpoint::Resume;
 
 use super::{complaint, config, refusals, request, resolve};
@@ -14,26 +14,24 @@ use crate::command::{Workplace, succeeded};
 
 #[test]
 fn every_flag_stands_for_a_key_and_the_help_explains_it() {
-    let schema = Schema::new();
     let help = Cli::command().render_long_help().to_string();
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let mut longs = BTreeSet::new();
     for flag in flag::all() {
-        assert!(schema.default(flag.key).is_some(), "--{} stands for no key", flag.long);
+        assert!(schema::default(flag.key).is_some(), "--{} stands for no key", flag.long);
         assert!(longs.insert(flag.long), "--{} is listed twice", flag.long);
         assert!(help.contains(&format!("--{}", flag.long)), "--{} is missing in the help", flag.long);
-        assert!(words(&help).contains(&words(schema.meaning(flag.key))), "--{} is not explained", flag.long);
-        assert_eq!(flag.takes == Takes::Choice, !schema.choices(flag.key).is_empty(), "--{}", flag.long);
+        assert!(words(&help).contains(&words(schema::meaning(flag.key))), "--{} is not explained", flag.long);
+        assert_eq!(flag.takes == Takes::Choice, !schema::choices(flag.key).is_empty(), "--{}", flag.long);
     }
-    assert_eq!(schema.choices("parallel.backend"), ["auto", "flex", "tch", "cuda", "wgpu"]);
-    assert_eq!(schema.choices("model.stem"), ["cifar", "imagenet"]);
+    assert_eq!(schema::choices("parallel.backend"), ["auto", "flex", "tch", "cuda", "wgpu"]);
+    assert_eq!(schema::choices("model.stem"), ["cifar", "imagenet"]);
 }
 
 #[test]
 fn every_flag_answers_to_both_spellings_and_sets_its_key() {
-    let schema = Schema::new();
     for flag in flag::all() {
-        let default = schema.default(flag.key).unwrap().to_string();
+        let default = schema::default(flag.key).unwrap().to_string();
         let value = default.trim_matches(['"', '[', ']']);
         for long in flag.aliases.iter().chain([&flag.long]) {
             for name in [long.to_string(), long.replace('-', "_")] {
@@ -92,9 +90,9 @@ fn a_switch_can_be_taken_back_later_on_the_line() {
 fn commands_are_told_apart() {
     let evaluate =
         Cli::try_parse_from(["train", "evaluate", "--checkpoint", "best", "--batch_size", "8", "data=folder"]);
-    let Ok(Command::Evaluate(mut evaluate)) = evaluate else { panic!("{evaluate:?}") };
+    let Ok(Command::Evaluate(evaluate)) = evaluate else { panic!("{evaluate:?}") };
     assert_eq!((evaluate.source.checkpoint.as_path(), evaluate.source.which), (Path::new("best"), None));
-    let request = evaluate.request().unwrap();
+    let request = evaluate.options.request;
     assert_eq!((request.flags.len(), request.arguments.len()), (1, 1));
     let mut print = Cli::try_parse_from(["train", "config", "--seed", "1", "--config", "a.toml"]).unwrap();
     assert!(matches!(print, Command::Config(_)) && print.request().unwrap().files == [PathBuf::from("a.toml")]);

@@ -331,10 +331,9 @@ fn evaluating_a_checkpoint_in_others_words_is_the_command_evaluate() {
         Command::Evaluate(evaluate) => evaluate,
         command => panic!("{line} should evaluate: {command:?}"),
     };
-    let resolved = |evaluate: &mut _| resolve(kiln::cli::Run::request(evaluate).unwrap());
-    let mut evaluate = parsed("train --as pytorch-examples -a resnet18 -e --resume runs/7 photos");
+    let evaluate = parsed("train --as pytorch-examples -a resnet18 -e --resume runs/7 photos");
     assert_eq!(evaluate.source.checkpoint.to_str(), Some("runs/7"));
-    assert_eq!(resolved(&mut evaluate).unwrap().config.data.dir.to_str(), Some("photos"));
+    assert_eq!(resolve(&evaluate.options.request).unwrap().config.data.dir.to_str(), Some("photos"));
     for (line, checkpoint) in [
         ("--as pytorch-examples -a resnet50 --pretrained -e photos", "torchvision"),
         ("--as torchvision --model resnet50 --weights ResNet50_Weights.IMAGENET1K_V1 --test-only", "torchvision"),
@@ -343,7 +342,7 @@ fn evaluating_a_checkpoint_in_others_words_is_the_command_evaluate() {
         let evaluate = parsed(&format!("train {line}"));
         assert_eq!(evaluate.source.checkpoint.to_str(), Some(checkpoint), "{line}");
     }
-    let Err(Error::Usage(lines)) = resolved(&mut parsed("train --test-only")) else { panic!() };
+    let Err(Error::Usage(lines)) = resolve(&parsed("train --test-only").options.request) else { panic!() };
     assert!(lines[0].contains("--resume CHECKPOINT or --pretrained WEIGHTS"), "{lines:?}");
 }
 

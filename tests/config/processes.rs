@@ -1,6 +1,5 @@
 //! What the user, a launcher and Lightning's words say about processes and devices, and what comes of it.
 
-use kiln::cli::Run;
 use kiln::config::ParallelConfig;
 use kiln::config::removed;
 

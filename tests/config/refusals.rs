@@ -1,6 +1,6 @@
 //! What is refused, and in which words.
 
-use kiln::config::schema::Schema;
+use kiln::config::schema;
 use kiln::config::{Request, resolve};
 use kiln_system::Error;
 use proptest::prelude::*;
@@ -193,7 +193,7 @@ fn a_value_that_is_refused_is_not_judged_together_with_others() {
 proptest! {
     #[test]
     fn no_argument_whatever_makes_the_resolver_panic(argument in ".*", key in 0_usize..60) {
-        let keys: Vec<_> = Schema::new().keys().collect();
+        let keys: Vec<_> = schema::keys().collect();
         let arguments = vec![argument.clone(), format!("{}={argument}", keys[key % keys.len()])];
         if let Err(Error::Usage(lines)) = resolve(&Request { arguments, ..Request::default() }) {
             prop_assert!(lines.iter().all(|line| !line.contains('\n')));

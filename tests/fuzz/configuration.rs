@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln::cli::{Cli, Run};
+use kiln::cli::Cli;
 use kiln::config::grid::Grid;
 use kiln::config::{Request, Resolved, resolve};
 use tempfile::tempdir;

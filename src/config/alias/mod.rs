@@ -18,7 +18,7 @@ mod timm;
 use std::collections::BTreeSet;
 
 use super::request::{self, Setting};
-use super::schema::{Schema, enumerate};
+use super::schema::{self, enumerate};
 use super::{flag, group};
 
 /// Keys or flags of other trainers with the same meaning.
@@ -203,12 +203,7 @@ impl Alias {
     }
 
     /// The settings of `typed`, which may depend on the other aliases in `line`, or the complaint.
-    pub fn read(
-        &self,
-        typed: &Setting,
-        line: &[Setting],
-        schema: &Schema,
-    ) -> Result<Vec<(&'static str, String)>, String> {
+    pub fn read(&self, typed: &Setting, line: &[Setting]) -> Result<Vec<(&'static str, String)>, String> {
         let (Setting { key: name, value, place }, line) = (typed, &Line(line));
         // Python's and YAML's spelling of a missing value.
         if ["null", "None"].contains(&value.as_str()) && !matches!(self.means, Means::Nothing(_)) {
@@ -226,7 +221,7 @@ impl Alias {
         };
         match self.means {
             // Python spells it True.
-            Means::Key(key) if schema.default(key).is_some_and(|value| value.is_bool()) => {
+            Means::Key(key) if schema::default(key).is_some_and(|value| value.is_bool()) => {
                 Ok(vec![(key, value.to_lowercase())])
             }
             Means::Key(key) => Ok(vec![(key, value.clone())]),
