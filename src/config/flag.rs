@@ -35,6 +35,10 @@ impl Flag {
         Self { long, aliases: &[], key, takes: Takes::Choice }
     }
 
+    const fn optional(long: &'static str, key: &'static str, name: &'static str, missing: &'static str) -> Self {
+        Self { long, aliases: &[], key, takes: Takes::Optional(name, missing) }
+    }
+
     const fn on(long: &'static str, key: &'static str) -> Self {
         Self { long, aliases: &[], key, takes: Takes::Nothing(true) }
     }
@@ -56,177 +60,138 @@ pub struct Heading {
     pub flags: &'static [Flag],
 }
 
+const fn of_training(title: &'static str) -> Heading {
+    Heading { title, evaluates: false, flags: &[] }
+}
+
+const fn of_both(title: &'static str) -> Heading {
+    Heading { title, evaluates: true, flags: &[] }
+}
+
+impl Heading {
+    const fn over(self, flags: &'static [Flag]) -> Self {
+        Self { flags, ..self }
+    }
+}
+
 /// Every flag that sets a key, by heading.
 pub const HEADINGS: &[Heading] = &[
-    Heading {
-        title: "Training",
-        evaluates: false,
-        flags: &[
-            Flag::value("epochs", "run.epochs", "N").or(&["num-epochs", "num-train-epochs", "train-epochs"]),
-            Flag::value("accumulation-steps", "run.accumulation_steps", "N")
-                .or(&["grad-accum-steps", "gradient-accumulation-steps"]),
-            Flag::value("max-steps", "run.max_steps", "N").or(&["train-steps"]),
-            Flag::value("max-time", "run.max_time", "TIME"),
-            Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
-            Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
-            Flag::value("seed", "run.seed", "N").or(&["seed-everything"]),
-            Flag::on("fast-dev-run", "run.fast_dev_run"),
-            Flag::on("dry-run", "run.dry_run"),
-        ],
-    },
-    Heading {
-        title: "Data",
-        evaluates: true,
-        flags: &[
-            Flag::choice("data", "data.source"),
-            Flag::value("data-dir", "data.dir", "DIR").or(&["data-path"]),
-            Flag::on("download", "data.download"),
-            Flag::value("image-size", "data.image_size", "N").or(&["img-size"]),
-            Flag::value("center-crop", "data.center_crop", "X").or(&["crop-pct"]),
-            Flag::value("cache-mb", "data.cache_mb", "N"),
-        ],
-    },
-    Heading {
-        title: "Augmentation",
-        evaluates: false,
-        flags: &[
-            Flag::value("resized-crop", "data.resized_crop", "X"),
-            Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
-            Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N").or(&["ra-magnitude"]),
-            Flag::value("color-jitter", "data.color_jitter", "X"),
-            Flag::value("hue-jitter", "data.hue_jitter", "X"),
-            Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),
-            Flag::value("mixup", "data.mixup", "ALPHA").or(&["mixup-alpha"]),
-            Flag::value("cutmix", "data.cutmix", "ALPHA").or(&["cutmix-alpha"]),
-            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N"),
-        ],
-    },
-    Heading {
-        title: "Model",
-        evaluates: true,
-        flags: &[
-            Flag::choice("stem", "model.stem"),
-            Flag::value("depth", "model.depth", "N"),
-            Flag::value("width", "model.width", "N"),
-            Flag::value("groups", "model.groups", "N"),
-            Flag::value("width-per-group", "model.width_per_group", "N"),
-            Flag::choice("conv", "model.conv"),
-        ],
-    },
-    Heading {
-        title: "Transfer learning",
-        evaluates: false,
-        flags: &[
-            Flag {
-                long: "pretrained",
-                aliases: &[],
-                key: "model.pretrained",
-                takes: Takes::Optional("WEIGHTS", "torchvision"),
-            },
-            Flag::value("freeze", "model.freeze", "LAYERS"),
-            Flag::value("backbone-lr-scale", "optim.backbone_lr_scale", "X"),
-        ],
-    },
-    Heading {
-        title: "Parallel",
-        evaluates: true,
-        flags: &[
-            Flag::value("world-size", "parallel.world_size", "N"),
-            Flag::value("gpu-ids", "parallel.gpu_ids", "N,N").or(&["gpu"]),
-            Flag::value("stages", "parallel.stages", "N").or(&["pipeline-model-parallel-size"]),
-            Flag::value("split-points", "parallel.split_points", "N,N"),
-            Flag::value("batch-size", "parallel.batch_size", "N").or(&["per-device-train-batch-size"]),
-            Flag::choice("backend", "parallel.backend"),
-            Flag::choice("strategy", "parallel.strategy"),
-            Flag::on("sync-bn", "parallel.sync_bn"),
-            Flag::off("no-sync-bn", "parallel.sync_bn"),
-            Flag::choice("reduce-precision", "parallel.reduce_precision"),
-            Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
-            Flag::on("grad-checkpointing", "parallel.grad_checkpointing").or(&["gradient-checkpointing"]),
-            Flag::value("check-every", "parallel.check_every", "STEPS"),
-            Flag::on("roll-back", "parallel.roll_back"),
-            Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
-        ],
-    },
-    Heading {
-        title: "Many machines",
-        evaluates: false,
-        flags: &[
-            Flag::value("rank", "parallel.rank", "N").or(&["node-rank"]),
-            Flag::value("nnodes", "parallel.nnodes", "N"),
-            Flag::value("dist-url", "parallel.dist_url", "URL"),
-            Flag::choice("dist-backend", "parallel.dist_backend"),
-            Flag::value("link", "parallel.link", "MBITS"),
-            Flag::value("dist-interface", "parallel.dist_interface", "NAME"),
-            Flag::value("job-id", "parallel.job_id", "NAME"),
-            Flag::value("job-secret-file", "parallel.job_secret_file", "FILE"),
-            Flag::on("insecure", "parallel.insecure"),
-            Flag::on("requeue", "run.requeue"),
-        ],
-    },
-    Heading {
-        title: "Elastic",
-        evaluates: false,
-        flags: &[
-            Flag { long: "elastic", aliases: &[], key: "parallel.elastic", takes: Takes::Optional("MIN:MAX", "1:") },
-            Flag::value("elastic-timeout", "parallel.elastic_timeout", "SECONDS"),
-            Flag::value("heartbeat", "parallel.heartbeat", "SECONDS"),
-            Flag::value("lost-after", "parallel.lost_after", "SECONDS"),
-        ],
-    },
-    Heading {
-        title: "Optimizer",
-        evaluates: false,
-        flags: &[
-            Flag::choice("optimizer", "optim.optimizer"),
-            Flag::value("learning-rate", "optim.learning_rate", "X").or(&["lr"]),
-            Flag::value("momentum", "optim.momentum", "X"),
-            Flag::on("nesterov", "optim.nesterov"),
-            Flag::value("weight-decay", "optim.weight_decay", "X").or(&["wd"]),
-            Flag::value("label-smoothing", "optim.label_smoothing", "X").or(&["smoothing"]),
-            Flag::off("no-decay-norm-bias", "optim.decay_norm_bias"),
-            Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X").or(&["max-grad-norm"]),
-            Flag::value("clip-grad-value", "optim.clip_grad_value", "X"),
-            Flag::value("ema-decay", "optim.ema_decay", "X"),
-        ],
-    },
-    Heading {
-        title: "Schedule",
-        evaluates: false,
-        flags: &[
-            Flag::choice("schedule", "schedule.kind"),
-            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X"),
-            Flag::choice("lr-scaling", "schedule.lr_scaling"),
-        ],
-    },
-    Heading {
-        title: "Checkpoints",
-        evaluates: false,
-        flags: &[
-            Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
-            Flag::value("keep-last", "checkpoint.keep_last", "N"),
-            Flag::value("keep-best", "checkpoint.keep_best", "N").or(&["save-top-k", "checkpoint-hist"]),
-            Flag::value("checkpoint", "checkpoint.path", "PATH"),
-            Flag::value("checkpoint-url", "checkpoint.url", "URL"),
-            Flag { long: "resume", aliases: &[], key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
-            Flag::on("force-config", "checkpoint.force_config"),
-        ],
-    },
-    Heading {
-        title: "Run",
-        evaluates: true,
-        flags: &[
-            Flag::value("output-dir", "run.output_dir", "DIR").or(&["output", "model-dir"]),
-            Flag::choice("precision", "run.precision"),
-            Flag::on("deterministic", "run.deterministic"),
-            Flag::value("threads", "run.threads", "N"),
-            Flag::value("limit-val-batches", "run.limit_val_batches", "N"),
-            Flag::choice("progress", "run.progress"),
-            Flag::value("log-every", "run.log_every", "N").or(&["print-freq", "log-interval", "logging-steps"]),
-            Flag::on("profile", "run.profile"),
-            Flag::on("tensorboard", "run.tensorboard"),
-        ],
-    },
+    of_training("Training").over(&[
+        Flag::value("epochs", "run.epochs", "N").or(&["num-epochs", "num-train-epochs", "train-epochs"]),
+        Flag::value("accumulation-steps", "run.accumulation_steps", "N")
+            .or(&["grad-accum-steps", "gradient-accumulation-steps"]),
+        Flag::value("max-steps", "run.max_steps", "N").or(&["train-steps"]),
+        Flag::value("max-time", "run.max_time", "TIME"),
+        Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
+        Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
+        Flag::value("seed", "run.seed", "N").or(&["seed-everything"]),
+        Flag::on("fast-dev-run", "run.fast_dev_run"),
+        Flag::on("dry-run", "run.dry_run"),
+    ]),
+    of_both("Data").over(&[
+        Flag::choice("data", "data.source"),
+        Flag::value("data-dir", "data.dir", "DIR").or(&["data-path"]),
+        Flag::on("download", "data.download"),
+        Flag::value("image-size", "data.image_size", "N").or(&["img-size"]),
+        Flag::value("center-crop", "data.center_crop", "X").or(&["crop-pct"]),
+        Flag::value("cache-mb", "data.cache_mb", "N"),
+    ]),
+    of_training("Augmentation").over(&[
+        Flag::value("resized-crop", "data.resized_crop", "X"),
+        Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
+        Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N").or(&["ra-magnitude"]),
+        Flag::value("color-jitter", "data.color_jitter", "X"),
+        Flag::value("hue-jitter", "data.hue_jitter", "X"),
+        Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),
+        Flag::value("mixup", "data.mixup", "ALPHA").or(&["mixup-alpha"]),
+        Flag::value("cutmix", "data.cutmix", "ALPHA").or(&["cutmix-alpha"]),
+        Flag::value("repeated-augmentation", "data.repeated_augmentation", "N"),
+    ]),
+    of_both("Model").over(&[
+        Flag::choice("stem", "model.stem"),
+        Flag::value("depth", "model.depth", "N"),
+        Flag::value("width", "model.width", "N"),
+        Flag::value("groups", "model.groups", "N"),
+        Flag::value("width-per-group", "model.width_per_group", "N"),
+        Flag::choice("conv", "model.conv"),
+    ]),
+    of_training("Transfer learning").over(&[
+        Flag::optional("pretrained", "model.pretrained", "WEIGHTS", "torchvision"),
+        Flag::value("freeze", "model.freeze", "LAYERS"),
+        Flag::value("backbone-lr-scale", "optim.backbone_lr_scale", "X"),
+    ]),
+    of_both("Parallel").over(&[
+        Flag::value("world-size", "parallel.world_size", "N"),
+        Flag::value("gpu-ids", "parallel.gpu_ids", "N,N").or(&["gpu"]),
+        Flag::value("stages", "parallel.stages", "N").or(&["pipeline-model-parallel-size"]),
+        Flag::value("split-points", "parallel.split_points", "N,N"),
+        Flag::value("batch-size", "parallel.batch_size", "N").or(&["per-device-train-batch-size"]),
+        Flag::choice("backend", "parallel.backend"),
+        Flag::choice("strategy", "parallel.strategy"),
+        Flag::on("sync-bn", "parallel.sync_bn"),
+        Flag::off("no-sync-bn", "parallel.sync_bn"),
+        Flag::choice("reduce-precision", "parallel.reduce_precision"),
+        Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
+        Flag::on("grad-checkpointing", "parallel.grad_checkpointing").or(&["gradient-checkpointing"]),
+        Flag::value("check-every", "parallel.check_every", "STEPS"),
+        Flag::on("roll-back", "parallel.roll_back"),
+        Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
+    ]),
+    of_training("Many machines").over(&[
+        Flag::value("rank", "parallel.rank", "N").or(&["node-rank"]),
+        Flag::value("nnodes", "parallel.nnodes", "N"),
+        Flag::value("dist-url", "parallel.dist_url", "URL"),
+        Flag::choice("dist-backend", "parallel.dist_backend"),
+        Flag::value("link", "parallel.link", "MBITS"),
+        Flag::value("dist-interface", "parallel.dist_interface", "NAME"),
+        Flag::value("job-id", "parallel.job_id", "NAME"),
+        Flag::value("job-secret-file", "parallel.job_secret_file", "FILE"),
+        Flag::on("insecure", "parallel.insecure"),
+        Flag::on("requeue", "run.requeue"),
+    ]),
+    of_training("Elastic").over(&[
+        Flag::optional("elastic", "parallel.elastic", "MIN:MAX", "1:"),
+        Flag::value("elastic-timeout", "parallel.elastic_timeout", "SECONDS"),
+        Flag::value("heartbeat", "parallel.heartbeat", "SECONDS"),
+        Flag::value("lost-after", "parallel.lost_after", "SECONDS"),
+    ]),
+    of_training("Optimizer").over(&[
+        Flag::choice("optimizer", "optim.optimizer"),
+        Flag::value("learning-rate", "optim.learning_rate", "X").or(&["lr"]),
+        Flag::value("momentum", "optim.momentum", "X"),
+        Flag::on("nesterov", "optim.nesterov"),
+        Flag::value("weight-decay", "optim.weight_decay", "X").or(&["wd"]),
+        Flag::value("label-smoothing", "optim.label_smoothing", "X").or(&["smoothing"]),
+        Flag::off("no-decay-norm-bias", "optim.decay_norm_bias"),
+        Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X").or(&["max-grad-norm"]),
+        Flag::value("clip-grad-value", "optim.clip_grad_value", "X"),
+        Flag::value("ema-decay", "optim.ema_decay", "X"),
+    ]),
+    of_training("Schedule").over(&[
+        Flag::choice("schedule", "schedule.kind"),
+        Flag::value("warmup-epochs", "schedule.warmup_epochs", "X"),
+        Flag::choice("lr-scaling", "schedule.lr_scaling"),
+    ]),
+    of_training("Checkpoints").over(&[
+        Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
+        Flag::value("keep-last", "checkpoint.keep_last", "N"),
+        Flag::value("keep-best", "checkpoint.keep_best", "N").or(&["save-top-k", "checkpoint-hist"]),
+        Flag::value("checkpoint", "checkpoint.path", "PATH"),
+        Flag::value("checkpoint-url", "checkpoint.url", "URL"),
+        Flag::optional("resume", "checkpoint.resume", "FROM", "latest"),
+        Flag::on("force-config", "checkpoint.force_config"),
+    ]),
+    of_both("Run").over(&[
+        Flag::value("output-dir", "run.output_dir", "DIR").or(&["output", "model-dir"]),
+        Flag::choice("precision", "run.precision"),
+        Flag::on("deterministic", "run.deterministic"),
+        Flag::value("threads", "run.threads", "N"),
+        Flag::value("limit-val-batches", "run.limit_val_batches", "N"),
+        Flag::choice("progress", "run.progress"),
+        Flag::value("log-every", "run.log_every", "N").or(&["print-freq", "log-interval", "logging-steps"]),
+        Flag::on("profile", "run.profile"),
+        Flag::on("tensorboard", "run.tensorboard"),
+    ]),
 ];
 
 pub fn all() -> impl Iterator<Item = &'static Flag> {
