@@ -56,15 +56,13 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
         let (arguments, paths): (Vec<_>, Vec<_>) = all(matches, "arguments").into_iter().partition(is_setting);
         let complaint = |path: &String| format!("unknown argument '{path}'; {}", as_checkpoint(path));
         let request = Request {
-            saved: None,
-            weights: None,
             origin: matches.try_get_one::<String>("as").ok().flatten().cloned(),
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
-            environment: Vec::new(),
             arguments,
             flags: foreign.chain(own).collect(),
             complaints: paths.iter().map(complaint).collect(),
+            ..Request::default()
         };
         Ok(Self { request })
     }

@@ -9,40 +9,21 @@ use std::path::{Path, PathBuf};
 use kiln_system::file::{self, TEXT};
 use kiln_system::shown;
 
-use super::schema::enumerate;
+use super::schema::{self, enumerate};
 use super::suggestion;
 
 /// Lists files of the repository's `config` directory as (group, name, text).
 macro_rules! built_in {
-    ($($group:literal / $name:literal),* $(,)?) => {
-        &[$(($group, $name, include_str!(concat!("../../config/", $group, "/", $name, ".toml")))),*]
+    ($($group:literal: $($name:literal),*;)*) => {
+        &[$($(($group, $name, include_str!(concat!("../../config/", $group, "/", $name, ".toml"))),)*)*]
     };
 }
 
 const BUILT_IN: &[(&str, &str, &str)] = built_in![
-    "data" / "cifar10",
-    "data" / "cifar100",
-    "data" / "folder",
-    "data" / "pack",
-    "data" / "parquet",
-    "data" / "synthetic",
-    "data" / "webdataset",
-    "experiment" / "cifar10",
-    "experiment" / "cifar10-fast",
-    "experiment" / "imagenet",
-    "experiment" / "imagenet-a3",
-    "experiment" / "imagenet-short",
-    "experiment" / "quickstart",
-    "experiment" / "transfer",
-    "optim" / "adamw",
-    "optim" / "lars",
-    "optim" / "sgd",
-    "trainer" / "cpu",
-    "trainer" / "ddp",
-    "trainer" / "ddp_sim",
-    "trainer" / "dp",
-    "trainer" / "gpu",
-    "trainer" / "single",
+    "data": "cifar10", "cifar100", "folder", "pack", "parquet", "synthetic", "webdataset";
+    "experiment": "cifar10", "cifar10-fast", "imagenet", "imagenet-a3", "imagenet-short", "quickstart", "transfer";
+    "optim": "adamw", "lars", "sgd";
+    "trainer": "cpu", "ddp", "ddp_sim", "dp", "gpu", "single";
 ];
 
 pub(crate) fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
@@ -69,9 +50,13 @@ pub(crate) fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(
 }
 
 fn missing(group: &str, name: &str, names: &[String]) -> String {
-    let hint = match suggestion::nearest(name, names.iter().cloned()) {
-        Some(meant) => format!("did you mean '{group}={meant}'?"),
-        None => format!("available: {}; --config-dir DIR adds DIR/{group}/NAME.toml", enumerate(names, "and")),
+    let known = enumerate(names, "and");
+    let is_choice =
+        |key: &String| key.starts_with(&format!("{group}.")) && schema::choices(key).iter().any(|it| it == name);
+    let hint = match (schema::keys().find(is_choice), suggestion::nearest(name, names.iter().cloned())) {
+        (Some(key), _) => format!("available: {known}; the setting alone is {key}={name}"),
+        (None, Some(meant)) => format!("did you mean '{group}={meant}'?"),
+        (None, None) => format!("available: {known}; --config-dir DIR adds DIR/{group}/NAME.toml"),
     };
     format!("no '{name}' in the group '{group}' (argument '{group}={name}'); {hint}")
 }

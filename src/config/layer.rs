@@ -72,9 +72,9 @@ impl Layer {
         if errors.is_empty() {
             flatten("", table.get_ref(), &mut leaves);
         }
-        leaves.sort_by_key(|leaf| leaf.offset);
+        leaves.sort_by_key(|(_, _, offset)| *offset);
         let (mut line, mut read) = (1, 0);
-        for Leaf { key, value, offset } in leaves {
+        for (key, value, offset) in leaves {
             // A value that the `toml` crate cannot represent, such as a number of 30 digits, is refused as text.
             let written = text.get(value.span()).unwrap_or_default();
             let value = Value::deserialize(ValueDeserializer::from(value.clone()))
@@ -164,12 +164,8 @@ impl Source for Layer {
     }
 }
 
-/// A value of a TOML text, its full key, and the offset of the key.
-struct Leaf<'a, 'text> {
-    key: String,
-    value: &'a toml::Spanned<DeValue<'text>>,
-    offset: usize,
-}
+/// A value of a TOML text with its full key, and the offset of the key.
+type Leaf<'a, 'text> = (String, &'a toml::Spanned<DeValue<'text>>, usize);
 
 /// Collects the values of `table` recursively; a table is a value only if the schema has a key for it.
 fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, leaves: &mut Vec<Leaf<'a, 'text>>) {
@@ -180,7 +176,7 @@ fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, leaves: &mut Vec<
                 flatten(&key, inner, leaves);
             }
             DeValue::Table(inner) if inner.is_empty() && schema::is_section(&key) => {}
-            _ => leaves.push(Leaf { key, value, offset: name.span().start }),
+            _ => leaves.push((key, value, name.span().start)),
         }
     }
 }

@@ -15,8 +15,7 @@
 //! launcher's variables, `suggestion` and `mistaken` guess what a wrong word means, `merged` merges the layers, `range`
 //! and `rules` check them, `idle` names what has no effect. `resolve` runs all of this and reports every error at once.
 //! Devices and data files are checked by the rooms that open them. [`grid`] expands one command line to many
-//! configurations, some of their values
-//! from `draw`.
+//! configurations, some of their values from `draw`.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +51,8 @@ pub mod suggestion;
 pub mod time_limit;
 
 pub use layers::SESSION_KEYS;
-pub use parallel::ParallelConfig;
+pub(crate) use own_words::shell_word;
+pub use parallel::{ParallelConfig, seconds};
 pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, check, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};

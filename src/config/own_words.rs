@@ -2,7 +2,7 @@
 
 use super::request::Request;
 use super::resolve::assembled;
-use super::schema::{self, plain};
+use super::schema::{self, typed};
 use super::{Config, flag};
 
 /// Most rounds until no key differs: a setting may change the default of others.
@@ -49,22 +49,23 @@ fn table(config: &Config) -> toml::Table {
 /// The value of `key` as it is typed.
 fn value(values: &toml::Table, key: &str) -> String {
     let found = key.split_once('.').and_then(|(section, name)| values.get(section)?.get(name));
-    match found {
-        Some(toml::Value::Array(items)) => items.iter().map(plain).collect::<Vec<_>>().join(","),
-        Some(value) => plain(value),
-        None => String::new(),
-    }
+    found.map(typed).unwrap_or_default()
 }
 
 /// The argument as a shell takes it.
 fn quoted(setting: &str) -> String {
-    let (option, value) = match setting.split_once(' ') {
-        Some((option, value)) if option.starts_with("--") => (format!("{option} "), value),
-        _ => (String::new(), setting),
-    };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+@%".contains(letter);
-    if !value.is_empty() && value.chars().all(is_plain) {
-        return format!("{option}{value}");
+    match setting.split_once(' ') {
+        Some((option, value)) if option.starts_with("--") => format!("{option} {}", shell_word(value)),
+        _ => shell_word(setting),
     }
-    format!("{option}'{}'", value.replace('\'', "'\\''"))
+}
+
+/// A word as a shell takes it: in quotes unless it is plain.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

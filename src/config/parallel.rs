@@ -76,7 +76,7 @@ impl ParallelConfig {
 
     /// How long a replica waits for the others in a collective.
     pub fn limit(&self) -> Duration {
-        Duration::try_from_secs_f64(self.timeout).unwrap_or(Duration::MAX / 100)
+        seconds(self.timeout)
     }
 
     /// Hosts and ports of [`ParallelConfig::dist_url`], if all have both.
@@ -117,6 +117,11 @@ impl ParallelConfig {
             count => count,
         }
     }
+}
+
+/// A time limit; a number that no duration can hold is for ever.
+pub fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
 }
 
 fn host_and_port(address: &str) -> Option<(&str, u16)> {

@@ -6,6 +6,7 @@
 mod views;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
@@ -17,9 +18,8 @@ use kiln_training::{Architecture, Bottleneck};
 use toml::{Table, Value};
 
 use super::merged::Merged;
-use super::range::RANGES;
 use super::schema::{enumerate, plain};
-use super::{flag, suggestion};
+use super::{flag, range, suggestion};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
@@ -45,21 +45,21 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Adds a complaint unless `holds`, with the place of the first of `keys`.
-    fn require(&mut self, holds: bool, keys: &[&str], broken: impl FnOnce() -> String, remedy: &str) {
+    /// Adds the complaint `broken` unless `holds`, with the place of the first of `keys`.
+    fn require(&mut self, holds: bool, keys: &[&str], broken: impl Display, remedy: &str) {
         let judged = keys.iter().all(|key| !self.refused.iter().any(|refused| refused == key));
         if judged && !holds {
-            self.lines.push(format!("{} ({}); {remedy}", broken(), self.merged.place(keys[0])));
+            self.lines.push(format!("{broken} ({}); {remedy}", self.merged.place(keys[0])));
         }
     }
 
     fn ranges(&mut self) {
         let values = Table::try_from(&self.merged.config).expect("the configuration is plain TOML values");
-        for (key, range) in RANGES {
+        for (key, range) in range::all() {
             let value = key.split_once('.').and_then(|(section, name)| values.get(section)?.get(name));
             let value = value.expect("every range belongs to a key, which a test checks");
             let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
-            let broken = || format!("{} must be {range}, got '{}'", flag::noun(key), plain(value));
+            let broken = format!("{} must be {range}, got '{}'", flag::noun(key), plain(value));
             let holds = number.is_some_and(|number| range.contains(number));
             self.require(holds, &[key], broken, &suggestion::example(key));
         }
@@ -69,21 +69,16 @@ impl Rules<'_> {
         const KEY: &str = "parallel.gpu_ids";
         let parallel = &self.merged.config.parallel;
         let (devices, workers) = (parallel.gpu_ids.len(), parallel.workers());
-        self.require(
-            devices > 0,
-            &[KEY],
-            || "gpu ids must name a device, got '[]'".into(),
-            "the default is --gpu-ids 0",
-        );
+        self.require(devices > 0, &[KEY], "gpu ids must name a device, got '[]'", "the default is --gpu-ids 0");
 
         let mut seen = BTreeSet::new();
         let twice = parallel.gpu_ids.iter().find(|id| !seen.insert(**id));
-        let broken = || format!("gpu ids must be different, got '{}' twice", twice.copied().unwrap_or_default());
+        let broken = format!("gpu ids must be different, got '{}' twice", twice.copied().unwrap_or_default());
         let remedy = "name each device once; more replicas than devices share them, as in --world-size 2 --gpu-ids 0";
         self.require(twice.is_none(), &[KEY], broken, remedy);
 
         let of = parallel.capacity();
-        let broken = || format!("every device must have a replica, got '{devices}' devices for {of}");
+        let broken = format!("every device must have a replica, got '{devices}' devices for {of}");
         let remedy = format!("use --world-size {} or fewer --gpu-ids", devices.div_ceil(parallel.stages.max(1)));
         let enough = devices <= workers || twice.is_some() || parallel.plans_stages();
         self.require(enough, &[KEY, "parallel.world_size"], broken, &remedy);
@@ -94,24 +89,24 @@ impl Rules<'_> {
         let (processes, workers) = (parallel.processes(), parallel.workers());
         let url = &parallel.dist_url;
         const URL: &str = "use --dist-url tcp://HOST:PORT with an address and a free port of rank 0";
-        let broken = || format!("dist url must be tcp://HOST:PORT, got '{url}'");
+        let broken = format!("dist url must be tcp://HOST:PORT, got '{url}'");
         self.require(url.is_empty() || parallel.rendezvous().is_some(), &["parallel.dist_url"], broken, URL);
         self.addresses();
 
-        let broken = || format!("rank must be below the number of processes '{processes}', got '{}'", parallel.rank);
+        let broken = format!("rank must be below the number of processes '{processes}', got '{}'", parallel.rank);
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
         self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or give --nnodes");
 
         let of = parallel.capacity();
-        let broken = || format!("every process must have a replica, got '{processes}' for {of}");
+        let broken = format!("every process must have a replica, got '{processes}' for {of}");
         let remedy = format!("use --world-size {} or fewer processes", processes.div_ceil(parallel.stages.max(1)));
         let enough = processes <= workers || parallel.plans_stages();
         self.require(enough, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
 
-        let broken = || format!("'{processes}' processes need a rendezvous address");
+        let broken = format!("'{processes}' processes need a rendezvous address");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
-        let broken = || "units can be logged in one process only".into();
+        let broken = "units can be logged in one process only";
         let alone = processes == 1 && !parallel.elastic.is_on();
         let remedy = "remove run.log_units, or train in one process";
         self.require(alone || !self.merged.config.run.log_units, &["run.log_units"], broken, remedy);
@@ -126,17 +121,16 @@ impl Rules<'_> {
         let parallel = &self.merged.config.parallel;
         let all = parallel.rendezvous().unwrap_or_default();
         let (count, keys) = (all.len(), ["parallel.dist_url"]);
-        let broken = || format!("dist url must name one, three or five addresses, got '{count}'");
+        let broken = format!("dist url must name one, three or five addresses, got '{count}'");
         let remedy = "use an odd number: more than half must survive, so an even number tolerates no more losses than \
                       the odd one below it";
         self.require(matches!(count, 0 | 1 | 3 | 5), &keys, broken, remedy);
 
         let twice = all.iter().enumerate().find(|(index, address)| all[..*index].contains(address));
-        let broken =
-            || twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
+        let broken = twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
         self.require(twice.is_none(), &keys, broken, "use a different address for each holder of the rendezvous");
 
-        let broken = || format!("only an elastic run can have several addresses, got '{count}'");
+        let broken = format!("only an elastic run can have several addresses, got '{count}'");
         let remedy =
             "use --elastic, or give only the address of rank 0: without --elastic the loss of any process ends the run";
         self.require(count < 2 || parallel.elastic.is_on(), &["parallel.dist_url", "parallel.elastic"], broken, remedy);
@@ -146,7 +140,7 @@ impl Rules<'_> {
         let parallel = &self.merged.config.parallel;
         let points = parallel.split_points.len();
         let stages = if parallel.plans_stages() { "auto".into() } else { parallel.stages.to_string() };
-        let broken = || format!("split points must be one fewer than stages, got '{points}' for '{stages}' stages");
+        let broken = format!("split points must be one fewer than stages, got '{points}' for '{stages}' stages");
         let remedy = format!("use --stages {}, or remove --split-points", points + 1);
         self.require(
             points == 0 || points + 1 == parallel.stages,
@@ -155,20 +149,18 @@ impl Rules<'_> {
             &remedy,
         );
         let holds = parallel.link == 0.0 || parallel.plans_stages();
-        let broken = || format!("link is only for the planner, got '{}' for '{stages}' stages", parallel.link);
+        let broken = format!("link is only for the planner, got '{}' for '{stages}' stages", parallel.link);
         self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or remove --link");
 
         let holds = !parallel.plans_stages() || !parallel.elastic.is_on();
-        let broken = || {
-            "stages auto cannot be elastic: the planner times the devices at the start, and an elastic run changes them"
-                .into()
-        };
+        let broken = "stages auto cannot be elastic: the planner times the devices at the start, and an elastic run \
+                      changes them";
         let keys = ["parallel.stages", "parallel.elastic"];
         self.require(holds, &keys, broken, "use a number of --stages, or remove --elastic");
 
         let is_cut = parallel.stages > 1 && parallel.elastic.is_on();
         let holds = !is_cut || !self.merged.config.run.output_dir.as_os_str().is_empty();
-        let broken = || "an elastic run with stages needs an output dir, from which lost stages are restored".into();
+        let broken = "an elastic run with stages needs an output dir, from which lost stages are restored";
         let keys = ["parallel.stages", "parallel.elastic", "run.output_dir"];
         self.require(holds, &keys, broken, "use --output-dir, or remove --elastic or --stages");
     }
@@ -179,16 +171,16 @@ impl Rules<'_> {
         let world = parallel.world_size;
         let workers = parallel.workers();
         let most = max.unwrap_or(workers).max(min);
-        let broken = || format!("every process must have a replica, got up to '{most}' for {}", parallel.capacity());
+        let broken = format!("every process must have a replica, got up to '{most}' for {}", parallel.capacity());
         let size = most.div_ceil(parallel.stages.max(1));
         let remedy = format!("use --world-size {size} or fewer processes with --elastic");
         self.require(most <= workers, &["parallel.elastic", "parallel.world_size"], broken, &remedy);
 
-        let broken = || format!("'{min}' processes need a rendezvous address");
+        let broken = format!("'{min}' processes need a rendezvous address");
         let holds = min == 1 || !parallel.dist_url.is_empty();
         self.require(holds, &["parallel.elastic"], broken, "use --dist-url tcp://HOST:PORT");
 
-        let broken = || "an elastic run assigns ranks itself".into();
+        let broken = "an elastic run assigns ranks itself";
         let holds = parallel.rank == 0 && parallel.nnodes == 0;
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.elastic"];
         self.require(
@@ -198,33 +190,29 @@ impl Rules<'_> {
             "remove --rank and --nnodes; --elastic MIN:MAX limits the number of processes",
         );
 
-        let broken = || {
-            "elastic needs synchronised batch-norm or the mean of its statistics, since those of a lost process would \
-             be lost"
-                .into()
-        };
+        let broken = "elastic needs synchronised batch-norm or the mean of its statistics, since those of a lost \
+                      process would be lost";
         let holds = parallel.sync_bn || world == 1 || parallel.bn_statistics == BnStatistics::Mean;
         let remedy = "use --sync-bn or parallel.bn_statistics=mean, or remove --elastic";
         self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, remedy);
 
-        let broken =
-            || "shard optimizer cannot be elastic: a lost process would lose its part of the optimizer state".into();
+        let broken = "shard optimizer cannot be elastic: a lost process would lose its part of the optimizer state";
         let keys = ["parallel.shard_optimizer", "parallel.elastic"];
         self.require(!parallel.shard_optimizer, &keys, broken, "remove --shard-optimizer or --elastic");
 
         let requeues = self.merged.config.run.requeue;
-        let broken = || "requeue cannot be combined with elastic".into();
+        let broken = "requeue cannot be combined with elastic";
         self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "remove --requeue or --elastic");
 
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
-        let broken = || format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
+        let broken = format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
         let remedy = format!("use --lost-after {} or a shorter --heartbeat", 3.0 * beat);
         self.require(lost >= 3.0 * beat, &["parallel.lost_after", "parallel.heartbeat"], broken, &remedy);
     }
 
     fn roll_back(&mut self) {
         let config = &self.merged.config;
-        let broken = || "roll back needs an elastic run with an output dir that compares its replicas".into();
+        let broken = "roll back needs an elastic run with an output dir that compares its replicas";
         let (is_elastic, is_named) = (config.parallel.elastic.is_on(), !config.run.output_dir.as_os_str().is_empty());
         let holds = !config.parallel.roll_back || (is_elastic && is_named && config.parallel.check_every > 0);
         let keys = ["parallel.roll_back", "parallel.elastic", "parallel.check_every", "run.output_dir"];
@@ -247,14 +235,14 @@ impl Rules<'_> {
                 (holds, "is not in this build", "build with --features tch,gloo")
             }
         };
-        let broken = || format!("dist backend '{name}' {rule}");
+        let broken = format!("dist backend '{name}' {rule}");
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);
     }
 
     fn strategy(&mut self) {
         let parallel = &self.merged.config.parallel;
         let holds = parallel.strategy != StrategyKind::Single || parallel.world_size <= 1;
-        let broken = || format!("strategy 'single' takes one replica, got a world size of '{}'", parallel.world_size);
+        let broken = format!("strategy 'single' takes one replica, got a world size of '{}'", parallel.world_size);
         let keys = ["parallel.strategy", "parallel.world_size"];
         self.require(holds, &keys, broken, "use --strategy ddp or --world-size 1");
     }
@@ -262,20 +250,20 @@ impl Rules<'_> {
     fn optimizer(&mut self) {
         let optim = &self.merged.config.optim;
         let is_sgd = optim.optimizer == OptimizerKind::Sgd;
-        let broken = || "nesterov works with optimizer 'sgd' only".into();
+        let broken = "nesterov works with optimizer 'sgd' only";
         let remedy = "use --optimizer sgd or remove --nesterov";
         self.require(!optim.nesterov || is_sgd, &["optim.nesterov", "optim.optimizer"], broken, remedy);
 
-        let broken = || "bce threshold works with loss 'bce' only".into();
+        let broken = "bce threshold works with loss 'bce' only";
         let holds = optim.bce_threshold == 0.0 || optim.loss == LossKind::Bce;
         self.require(holds, &["optim.bce_threshold", "optim.loss"], broken, "use optim.loss=bce");
 
-        let broken = || "clip grad value cannot be combined with clip grad norm".into();
+        let broken = "clip grad value cannot be combined with clip grad norm";
         let holds = optim.clip_grad_value == 0.0 || optim.clip_grad_norm == 0.0;
         let keys = ["optim.clip_grad_value", "optim.clip_grad_norm"];
         self.require(holds, &keys, broken, "remove --clip-grad-value or --clip-grad-norm");
 
-        let broken = || format!("nesterov needs a momentum above 0, got '{}'", optim.momentum);
+        let broken = format!("nesterov needs a momentum above 0, got '{}'", optim.momentum);
         let holds = !optim.nesterov || !is_sgd || optim.momentum != 0.0;
         let remedy = "use --momentum 0.9 or remove --nesterov";
         self.require(holds, &["optim.nesterov", "optim.momentum"], broken, remedy);
@@ -284,25 +272,25 @@ impl Rules<'_> {
     fn schedule(&mut self) {
         let (warmup, epochs) = (self.merged.config.schedule.warmup_epochs, self.merged.config.run.epochs);
         let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
-        let broken = || format!("warmup epochs must be at most epochs '{epochs}', got '{warmup}'");
+        let broken = format!("warmup epochs must be at most epochs '{epochs}', got '{warmup}'");
         let holds = one_cycle || !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
         let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
         self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
 
         let last = self.merged.config.schedule.final_lr;
         let exponential = self.merged.config.schedule.kind == ScheduleKind::Exponential;
-        let broken = || "final lr must be above 0 for the exponential schedule, got '0'".into();
+        let broken = "final lr must be above 0 for the exponential schedule, got '0'";
         let keys = ["schedule.final_lr", "schedule.kind"];
         self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
 
         let (kind, gamma) = (self.merged.config.schedule.kind, self.merged.config.schedule.gamma);
         let name = if kind == ScheduleKind::Step { "step" } else { "plateau" };
-        let broken = || format!("gamma must be at most 1 for the {name} schedule, got '{gamma}'");
+        let broken = format!("gamma must be at most 1 for the {name} schedule, got '{gamma}'");
         let falls = matches!(kind, ScheduleKind::Step | ScheduleKind::Plateau);
         let keys = ["schedule.gamma", "schedule.kind"];
         self.require(!falls || gamma <= 1.0, &keys, broken, "use schedule.gamma=0.1");
 
-        let broken = || "warmup epochs cannot be combined with schedule 'onecycle', which has its own rise".into();
+        let broken = "warmup epochs cannot be combined with schedule 'onecycle', which has its own rise";
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
         let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");
         let holds = !one_cycle || unset;
@@ -324,38 +312,38 @@ impl Rules<'_> {
             ("data.image_column", !data.image_column.is_empty(), "image column", parquet, "remove data.image_column"),
             ("data.label_column", !data.label_column.is_empty(), "label column", parquet, "remove data.label_column"),
         ] {
-            let broken = || format!("{what} works with data {} only, got '{source}'", enumerate(sources, "or"));
+            let broken = format!("{what} works with data {} only, got '{source}'", enumerate(sources, "or"));
             self.require(!is_set || sources.contains(&source.as_str()), &[key, "data.source"], broken, remedy);
         }
 
         let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
-        let broken = || "data 'parquet' is not in this build".into();
+        let broken = "data 'parquet' is not in this build";
         self.require(holds, &["data.source"], broken, "build with --features parquet");
 
         let is_url = is_url(&data.dir) && !data.dir.starts_with("file:");
         let holds = !is_url || data.source == Source::Webdataset;
-        let broken = || format!("an object store can hold data 'webdataset' only, got '{source}'");
+        let broken = format!("an object store can hold data 'webdataset' only, got '{source}'");
         let remedy = "use --data webdataset, or a directory as --data-dir";
         self.require(holds, &["data.dir", "data.source"], broken, remedy);
 
-        let broken = || "object stores are not in this build".into();
+        let broken = "object stores are not in this build";
         self.require(!is_url || cfg!(feature = "remote"), &["data.dir"], broken, "build with --features remote");
 
         let holds = is_url || data.cache_dir.as_os_str().is_empty();
-        let broken = || format!("cache dir is only for images in an object store, got '{}'", shown(&data.dir));
+        let broken = format!("cache dir is only for images in an object store, got '{}'", shown(&data.dir));
         let remedy = "remove data.cache_dir, or give a URL as --data-dir";
         self.require(holds, &["data.cache_dir", "data.dir"], broken, remedy);
 
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
-        let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
+        let broken = format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
         self.require(holds, &["data.center_crop"], broken, "0.875 is usual for photographs");
 
         let holds = data.rand_augment_ops == 0 || data.auto_augment == AutoAugment::None;
-        let broken = || format!("rand augment ops cannot be combined with auto augment '{}'", data.auto_augment);
+        let broken = format!("rand augment ops cannot be combined with auto augment '{}'", data.auto_augment);
         let remedy = "remove data.auto_augment, or use --rand-augment-ops 0";
         self.require(holds, &["data.auto_augment", "data.rand_augment_ops"], broken, remedy);
 
-        let broken = || "num classes must be 0 (one per class of the data) or at least 2, got '1'".into();
+        let broken = "num classes must be 0 (one per class of the data) or at least 2, got '1'";
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
     }
 
@@ -366,12 +354,12 @@ impl Rules<'_> {
         let key = if model.groups == 1 { "model.width_per_group" } else { "model.groups" };
         let is_plain = model.groups == 1 && model.width_per_group == 64;
         let broken =
-            || format!("{} needs the bottlenecks of a deeper network, got depth '{}'", flag::noun(key), model.depth);
+            format!("{} needs the bottlenecks of a deeper network, got depth '{}'", flag::noun(key), model.depth);
         let remedy = "use --depth 50, 101 or 152, or remove --groups and --width-per-group";
         self.require(is_plain || has_bottlenecks, &[key, "model.depth"], broken, remedy);
 
         let product = model.width.saturating_mul(model.width_per_group);
-        let broken = || format!("width x width per group must be a multiple of 64, got '{product}'");
+        let broken = format!("width x width per group must be a multiple of 64, got '{product}'");
         let holds = !has_bottlenecks || product.is_multiple_of(64);
         let remedy = "use another --width or --width-per-group";
         self.require(holds, &["model.width_per_group", "model.width"], broken, remedy);
@@ -380,12 +368,12 @@ impl Rules<'_> {
     /// The suffix of `checkpoint.path` selects the format.
     fn copy(&mut self) {
         let url = &self.merged.config.checkpoint.url;
-        let broken = || format!("checkpoint url must be a URL, got '{}'", shown(url));
+        let broken = format!("checkpoint url must be a URL, got '{}'", shown(url));
         let remedy = "give --checkpoint-url file:///directory, https://host/path or s3://bucket/path";
         self.require(url.as_os_str().is_empty() || is_url(url), &["checkpoint.url"], broken, remedy);
 
         let path = &self.merged.config.checkpoint.path;
-        let broken = || format!("checkpoint must end in {}, got '{}'", Format::SUFFIXES, shown(path));
+        let broken = format!("checkpoint must end in {}, got '{}'", Format::SUFFIXES, shown(path));
         let holds = path.as_os_str().is_empty() || Format::of(path).is_some();
         let remedy = "give another --checkpoint, as in best.pth";
         self.require(holds, &["checkpoint.path"], broken, remedy);

@@ -98,6 +98,14 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// The same as it is typed: lists without brackets.
+pub fn typed(value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
+        _ => plain(value),
+    }
+}
+
 /// The items as a phrase: `a, b or c`.
 pub fn enumerate(items: &[impl Display], conjunction: &str) -> String {
     let mut phrase = String::new();

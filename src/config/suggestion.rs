@@ -3,7 +3,7 @@
 use strsim::damerau_levenshtein as distance;
 use toml::Value;
 
-use super::schema::{self, plain};
+use super::schema::{self, plain, typed};
 use super::{alias, flag, group, range, removed};
 
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
@@ -61,11 +61,7 @@ fn whole(key: &str, value: &Value) -> Option<String> {
 
 /// A valid setting of `key`.
 pub fn example(key: &str) -> String {
-    let default = schema::default(key).map(|value| match value {
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
-        value => plain(value),
-    });
-    match default.unwrap_or_default() {
+    match schema::default(key).map(typed).unwrap_or_default() {
         empty if empty.is_empty() => "remove it for the default".into(),
         default => format!("the default is {}", flag::setting(key, &default)),
     }

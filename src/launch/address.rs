@@ -23,17 +23,16 @@ const INTERFACES: &str = "/sys/class/net";
 /// A longer wait is explained to the user.
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
-/// Hosts and ports of `--dist-url`.
+/// Hosts and ports of `--dist-url`, at least one.
 pub(super) fn hosts_and_ports(parallel: &ParallelConfig) -> Result<Vec<(&str, u16)>> {
     parallel.rendezvous().ok_or_else(|| {
         Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; correct --dist-url", parallel.dist_url))
     })
 }
 
-/// Host and port of a `--dist-url` with one address.
+/// The first host and port of `--dist-url`.
 pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
-    let first = hosts_and_ports(parallel)?.first().copied();
-    first.ok_or_else(|| Error::usage("dist url is empty; use --dist-url tcp://HOST:PORT"))
+    Ok(hosts_and_ports(parallel)?[0])
 }
 
 pub(super) fn texts(addresses: &[(&str, u16)]) -> Vec<String> {
@@ -128,7 +127,7 @@ pub(super) fn interface(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Re
         return Ok(Interface::Named(parallel.dist_interface.clone()));
     }
     let mut routes = places.iter().map(|&(host, port)| route(host, port));
-    let first = routes.next().unwrap_or_else(|| Err(Error::usage("dist url is empty; use --dist-url tcp://HOST:PORT")));
+    let first = routes.next().expect("a dist url has an address");
     first.or_else(|error| routes.find_map(Result::ok).ok_or(error))
 }
 
@@ -152,13 +151,9 @@ pub(super) fn process_info(
     rank: Option<usize>,
     configuration: BTreeMap<String, String>,
 ) -> ProcessInfo {
-    let (host, process, devices) = (hostname(), std::process::id(), parallel.gpu_ids.len());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (process, devices) = (std::process::id(), parallel.gpu_ids.len());
     ProcessInfo { rank, host, process, devices, configuration, ..ProcessInfo::default() }
-}
-
-fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
 }
 
 /// Logs `what` as a warning unless the returned value is dropped within [`WARN_AFTER`].

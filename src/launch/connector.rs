@@ -15,7 +15,7 @@ use kiln_membership::rendezvous::membership::Placement;
 use kiln_membership::rendezvous::{Attempt, Client};
 use parking_lot::Mutex;
 
-use super::engine_store::EngineStore;
+use super::member::EngineStore;
 use super::stage_engines::stage_engines;
 
 /// How long one connection between two processes may take; for an unreachable host Gloo takes five times as long.

@@ -2,11 +2,11 @@
 //! without an engine between processes supports no other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use kiln_engine::parallel::{Generation, Processes, Undisturbed, World};
 use kiln_membership::{Next, StateVersion};
 use kiln_system::{Error, Result};
-use parking_lot::Mutex;
 
 /// The membership of this process in an elastic run, from one generation to the next.
 pub trait ElasticMembership: Send + Sync {
@@ -57,15 +57,10 @@ pub struct ActiveGeneration {
 }
 
 pub(super) struct SingleProcess {
-    workers: [usize; 2],
-    last: Mutex<u64>,
-}
-
-impl SingleProcess {
-    /// With `workers`: the number of replicas, and the stages of each.
-    pub(super) fn new(workers: [usize; 2]) -> Self {
-        Self { workers, last: Mutex::new(0) }
-    }
+    /// The number of replicas, and the stages of each.
+    pub workers: [usize; 2],
+    /// The number of the last generation; 0 before the first.
+    pub last: AtomicU64,
 }
 
 impl ElasticMembership for SingleProcess {
@@ -79,10 +74,8 @@ impl ElasticMembership for SingleProcess {
         if devices.is_empty() {
             return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
         }
-        let mut last = self.last.lock();
-        *last += 1;
         Ok(Next::Begin(ActiveGeneration {
-            number: *last,
+            number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             world: World::staged(self.workers, 0, vec![devices.len()], devices.to_vec()),
             local_processes: 1,
             processes: None,

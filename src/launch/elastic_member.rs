@@ -22,10 +22,10 @@ use parking_lot::Mutex;
 use super::address;
 use super::connector::Connector;
 use super::elastic::{ActiveGeneration, ElasticMembership};
-use super::holder::{HeldService, hold, seconds, terms};
+use super::holder::{HeldService, hold, terms};
 use super::member::Member;
 use super::stage_engines::close_when_over;
-use crate::config::ParallelConfig;
+use crate::config::{ParallelConfig, seconds};
 
 /// The time limit of the last checkpoint. It may be long, since heartbeats detect the loss of the writing process.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);

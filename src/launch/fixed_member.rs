@@ -20,10 +20,9 @@ use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address::{self, HELD, SECRET};
-use super::engine_store::EngineStore;
 use super::fixed::FixedMembership;
 use super::holder;
-use super::member::Member;
+use super::member::{EngineStore, Member};
 use super::stage_engines::{close_when_over, stage_engines};
 use crate::config::ParallelConfig;
 

@@ -14,7 +14,7 @@ use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
 use super::address::{self, HELD};
-use crate::config::ParallelConfig;
+use crate::config::{ParallelConfig, seconds};
 
 /// How long `train rendezvous` still answers after the end of its run.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
@@ -34,10 +34,6 @@ pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     // Leases end with the leases of a leader, so they need more heartbeats.
     let beat = if addresses.is_empty() { beat } else { beat.min(election::lease(timeout) / 4) };
     Terms { timeout, beat, addresses: address::texts(&addresses), ..address::terms(parallel, 0, secret) }
-}
-
-pub(super) fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
 }
 
 /// Holds the rendezvous if an address of it is one of this machine and free, until `train rendezvous` asks for it. One

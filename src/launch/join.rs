@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use kiln_engine::parallel::nccl::Transport;
 use kiln_membership::Machines;
@@ -53,7 +54,8 @@ pub fn join_elastic(
     transport: Transport,
 ) -> Result<Box<dyn ElasticMembership>> {
     if parallel.dist_url.is_empty() {
-        return Ok(Box::new(SingleProcess::new([parallel.world_size, parallel.stages])));
+        let workers = [parallel.world_size, parallel.stages];
+        return Ok(Box::new(SingleProcess { workers, last: AtomicU64::new(0) }));
     }
     over_gloo!(Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?)))
 }

@@ -11,8 +11,6 @@ mod connector;
 pub mod elastic;
 #[cfg(feature = "gloo")]
 mod elastic_member;
-#[cfg(feature = "gloo")]
-mod engine_store;
 mod fixed;
 #[cfg(feature = "gloo")]
 mod fixed_member;

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use kiln_system::{Error, Result};
 
+use crate::config::shell_word;
+
 const TEMPLATE: &str = include_str!("../../config/launch/slurm.sbatch");
 /// Directives of the template that a job sets itself.
 const SET: [&str; 4] = ["--job-name=", "--nodes=", "--ntasks-per-node=", "--time="];
@@ -62,21 +64,12 @@ impl Sbatch {
     /// The lines before the training.
     fn preparation(&self) -> Vec<String> {
         let mut lines: Vec<String> =
-            self.modules.iter().map(|module| format!("module load {}", quoted(module))).collect();
+            self.modules.iter().map(|module| format!("module load {}", shell_word(module))).collect();
         let interface = self.interface.iter().flat_map(|name| ["--dist-interface".into(), name.into()]);
         let arguments = self.arguments.iter().cloned().chain(interface);
-        let quoted: Vec<String> = arguments.map(|argument| quoted(&argument.to_string_lossy())).collect();
+        let quoted: Vec<String> = arguments.map(|argument| shell_word(&argument.to_string_lossy())).collect();
         lines.push(format!("set -- {} \"$@\"", quoted.join(" ")));
         lines
-    }
-}
-
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

@@ -9,7 +9,7 @@ use kiln_engine::parallel::gloo::{Gloo, Interface};
 use kiln_engine::parallel::{StageEngine, World};
 use kiln_membership::rendezvous::Client;
 
-use super::engine_store::EngineStore;
+use super::member::EngineStore;
 
 /// An engine for each stage of `world` that several processes host, this one among them; none without stages.
 /// `store` gives the store for keys with a prefix, `connect` limits a connection between two processes.

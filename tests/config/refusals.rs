@@ -73,6 +73,7 @@ fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
         ("trainers=ddp", "did you mean 'trainer=ddp'?"),
         ("trainer=dpd", "did you mean 'trainer=ddp'?"),
         ("trainer=horovod", "available: cpu, ddp, ddp_sim, dp, gpu and single; --config-dir DIR adds"),
+        ("optim=adam", "available: adamw, lars and sgd; the setting alone is optim.optimizer=adam"),
         ("trainer.epochs=3", "did you mean 'run.epochs'?"),
         ("optim.max_epochs=3", "did you mean 'run.epochs'?"),
         ("optim.momentm=0.9", "did you mean 'optim.momentum'?"),

@@ -16,15 +16,15 @@ impl Rules<'_> {
             ("data.mixup", data.mixup > 0.0, "views cannot be combined with mixup", "remove --mixup"),
             ("data.cutmix", data.cutmix > 0.0, "views cannot be combined with cutmix", "remove --cutmix"),
         ] {
-            self.require(!(has_several && clashes), &[KEY, key], || rule.into(), remedy);
+            self.require(!(has_several && clashes), &[KEY, key], rule, remedy);
         }
         for (key, needs, rule) in [
             ("data.erase_first_view", !data.erase_first_view, "a first view that is not erased needs others"),
             ("optim.loss", loss == LossKind::Jsd, "loss 'jsd' compares several views"),
         ] {
-            self.require(has_several || !needs, &[key, KEY], || rule.into(), MORE);
+            self.require(has_several || !needs, &[key, KEY], rule, MORE);
         }
-        let broken = || format!("bn parts must be 1, or the number of views '{}', got '{parts}'", data.views);
+        let broken = format!("bn parts must be 1, or the number of views '{}', got '{parts}'", data.views);
         let remedy = format!("use data.views={parts}, timm's --aug-splits {parts}, or model.bn_parts=1");
         self.require(parts <= 1 || parts == data.views, &["model.bn_parts", KEY], broken, &remedy);
     }
