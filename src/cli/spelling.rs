@@ -17,21 +17,8 @@ const SHORT: &[(&str, &str)] = &[
 ];
 
 /// Options with several numbers, as in `--input-size 3 224 224`.
-const LISTS: [&str; 13] = [
-    "--cutmix-minmax",
-    "--decay-milestones",
-    "--input-size",
-    "--lr-noise",
-    "--mean",
-    "--naflex-train-seq-lens",
-    "--opt-betas",
-    "--ratio",
-    "--scale",
-    "--std",
-    "--train-batch-sizes",
-    "--train-img-sizes",
-    "--train-size-probs",
-];
+const LISTS: &str = "--cutmix-minmax --decay-milestones --input-size --lr-noise --mean --naflex-train-seq-lens \
+                     --opt-betas --ratio --scale --std --train-batch-sizes --train-img-sizes --train-size-probs";
 
 /// Options whose value is optional, so that clap accepts it only after `=`.
 const OPTIONAL: [&str; 2] = ["--resume", "--pretrained"];
@@ -50,7 +37,7 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
             continue;
         }
         let mut argument = long(kebab_case(argument));
-        if LISTS.iter().any(|name| argument == *name) {
+        if LISTS.split(' ').any(|name| argument == name) {
             let numbers = numbers(&mut arguments);
             if !numbers.is_empty() {
                 argument.push("=");

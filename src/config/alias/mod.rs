@@ -49,17 +49,14 @@ const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoar
 const LOGGER: Means = Means::Choice(&[("csv", ""), ("tensorboard", "run.tensorboard=true")], LOGS);
 
 /// Processes that load: here threads of the training process do, as many as the machine has cores or `--threads` says.
-const LOADERS: Means = Means::Read(|value, _| match value.trim().parse::<u32>() {
-    Ok(_) => Ok(Vec::new()),
-    Err(_) => Err(("a whole number", "threads of this process load images; --threads N limits all threads".into())),
-});
+const LOADERS: Means =
+    Means::Read(|value, _| whole(value, "threads of this process load images; --threads N limits all threads"));
 
 /// A number that changes no number of a run.
-fn count(value: &str, _: &Line) -> Read {
-    match value.trim().parse::<u32>() {
-        Ok(_) => Ok(Vec::new()),
-        Err(_) => Err(("a whole number", "remove it".into())),
-    }
+const COUNT: Means = Means::Read(|value, _| whole(value, "remove it"));
+
+fn whole(value: &str, remedy: &str) -> Read {
+    value.trim().parse::<u32>().map(|_| Vec::new()).map_err(|_| ("a whole number", remedy.into()))
 }
 
 /// Who asks for mixed precision in the words of another trainer wants speed.

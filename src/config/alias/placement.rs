@@ -44,7 +44,7 @@ pub(super) fn gpus(value: &str, line: &Line) -> super::Read {
 }
 
 /// Device indices, from a count or a list of indices.
-pub(super) fn devices(text: &str) -> Option<Vec<i64>> {
+fn devices(text: &str) -> Option<Vec<i64>> {
     let list = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(indices) = list.or(text.contains(',').then_some(text)) {
         return indices.split(',').map(|index| index.trim().parse().ok()).collect();
@@ -53,7 +53,7 @@ pub(super) fn devices(text: &str) -> Option<Vec<i64>> {
 }
 
 /// Settings for one replica on each of these devices of each of `machines` machines.
-pub(super) fn placed(devices: &[i64], machines: usize) -> Vec<(&'static str, String)> {
+fn placed(devices: &[i64], machines: usize) -> Vec<(&'static str, String)> {
     let indices: Vec<_> = devices.iter().map(ToString::to_string).collect();
     vec![
         ("parallel.world_size", (devices.len() * machines).to_string()),

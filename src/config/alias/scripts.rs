@@ -3,8 +3,8 @@
 //! If two flags set the same key, the later one in this table wins.
 
 use super::Means::{Choice, Nothing, Read, Sets};
-use super::placement::{devices, placed};
-use super::{AMP_LEVEL, Alias, BF16, F16, F32, LOADERS, LOGGER, LOGS, Line, pairs};
+use super::placement::devices_per_machine;
+use super::{AMP_LEVEL, Alias, BF16, COUNT, F16, F32, LOADERS, LOGGER, LOGS, Line, pairs};
 
 pub(super) const RESNET: super::Means = Choice(
     &[
@@ -64,7 +64,7 @@ pub(super) const FLAGS: &[Alias] = &[
         "--ra-sampler",
         Read(|_, line| Ok(vec![("data.repeated_augmentation", line.value("--ra-reps").unwrap_or("3").into())])),
     ),
-    Alias::word("--ra-reps", Read(super::count)),
+    Alias::word("--ra-reps", COUNT),
     Alias::word("--transformer-embedding-decay", Nothing("a ResNet has no such parameters; remove it")),
     Alias::choice("--sched", SCHEDULE).of(&[
         ("cosine", "schedule.kind=cosine schedule.counted_from=start schedule.interval=epoch"),
@@ -130,13 +130,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--wandb", Nothing(LOGS)),
     Alias::choice("--device", "use --gpu-ids")
         .of(&[("cpu", "parallel.backend=flex"), ("cuda", "parallel.backend=cuda")]),
-    Alias::word(
-        "--num-gpus",
-        Read(|value, _| match devices(value) {
-            Some(devices) => Ok(placed(&devices, 1)),
-            None => Err(("a whole number, 1 to 1024", "or name devices, as in --gpu-ids 0,1".into())),
-        }),
-    ),
+    Alias::word("--num-gpus", Read(devices_per_machine)),
     Alias::choice("--distribution-strategy", "there is no parameter server; use --strategy ddp").of(&[
         ("off one_device", "parallel.strategy=single"),
         ("mirrored multi_worker_mirrored", "parallel.strategy=ddp"),

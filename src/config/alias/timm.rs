@@ -2,7 +2,7 @@
 
 use super::Means::{Nothing, Read, Sets};
 use super::scripts::ALWAYS;
-use super::{Alias, LOGS, Line};
+use super::{Alias, COUNT, LOGS, Line};
 
 const BATCH_NORM: &str = "batch-norm has PyTorch's momentum 0.1 and eps 1e-5";
 const NO_NOISE: &str = "a schedule has no noise; remove it";
@@ -45,7 +45,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::only("--mixup-off-epoch", "0", "mixing goes on until the end; remove it"),
     Alias::word("--cutmix-minmax", Nothing("use --cutmix ALPHA")),
     Alias::only("--tta", "0", "an image is evaluated once; remove it"),
-    Alias::word("--validation-batch-size", Read(super::count)),
+    Alias::word("--validation-batch-size", COUNT),
     Alias::only("--worker-seeding", "all part", "--seed N decides; remove it"),
     Alias::word("--train-num-samples", Nothing("use --limit-train-batches N")),
     Alias::word("--val-num-samples", Nothing("use --limit-val-batches N")),

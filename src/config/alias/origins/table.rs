@@ -3,7 +3,7 @@
 
 use super::super::Means::{Nothing, Read, Sets};
 use super::super::scripts::{ALWAYS, RESNET, weights};
-use super::super::{Alias, LOGS, count};
+use super::super::{Alias, COUNT, LOGS};
 use super::About::{All, Averages, Word};
 use super::values::{
     COMPOSER_SIZES, SIZES, accumulation, ema_decay, epochs, interval, jitter, loss_scale, policy, sizes, split,
@@ -153,7 +153,7 @@ pub const ORIGINS: &[Origin] = &[
             Alias::key("model.batch_size", "parallel.batch_size"),
             Alias::key("model.momentum", "optim.momentum"),
             Alias::key("model.weight_decay", "optim.weight_decay"),
-            Alias::word("model.workers", Read(count)),
+            Alias::word("model.workers", COUNT),
             Alias::word("model.weights", Read(weights)),
         ],
         signature: "trainer.max_epochs trainer.devices trainer.num_nodes trainer.precision",
@@ -205,7 +205,7 @@ pub const ORIGINS: &[Origin] = &[
         words: &[
             Alias::key("--base-lr", "optim.learning_rate"),
             Alias::word("--train-dir --val-dir", Read(split)),
-            Alias::word("--val-batch-size", Read(count)),
+            Alias::word("--val-batch-size", COUNT),
             Alias::word("--batches-per-allreduce", Read(accumulation)),
             Alias::switch("--fp16-allreduce", Sets("parallel.reduce_precision=bf16")),
             Alias::only("--gradient-predivide-factor", "1 1.0", "gradients are averaged; remove it"),
@@ -236,7 +236,7 @@ pub const ORIGINS: &[Origin] = &[
         decouples_decay: true,
         words: &[
             Alias::key("--train-batch-size", "parallel.batch_size"),
-            Alias::word("--eval-batch-size", Read(count)),
+            Alias::word("--eval-batch-size", COUNT),
             Alias::word(
                 "--train-crop-size --eval-resize-size --eval-crop-size",
                 Read(|_, line| sizes(line, COMPOSER_SIZES)),
