@@ -4,6 +4,7 @@
 //! built-in file of the same name. [`super::layer`] reads the files.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kiln_system::file::{self, TEXT};
@@ -39,9 +40,7 @@ pub(crate) fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
 pub(crate) fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<(String, String), String> {
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {
-        let path_text = shown(&path);
-        let text = file::text(&path, TEXT).map_err(|error| unreadable(&path_text, &error))?;
-        return Ok((path_text, text));
+        return read(&path);
     }
     match BUILT_IN.iter().find(|(known, file, _)| (*known, *file) == (group, name)) {
         Some((.., text)) => Ok((format!("config/{group}/{name}.toml"), text.to_string())),
@@ -61,14 +60,21 @@ fn missing(group: &str, name: &str, names: &[String]) -> String {
     format!("no '{name}' in the group '{group}' (argument '{group}={name}'); {hint}")
 }
 
-/// The complaint about a file that cannot be read.
-pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> String {
-    let reason = match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".into(),
-        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".into(),
-        _ => error.to_string(),
-    };
-    format!("cannot read the configuration '{path}': {reason}; give --config the path of a TOML file")
+/// The name of a file for messages, and its text.
+///
+/// # Errors
+/// One line, if it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<(String, String), String> {
+    let name = shown(path);
+    let text = file::text(path, TEXT).map_err(|error| {
+        let reason = match error.kind() {
+            ErrorKind::NotFound => "there is no such file".into(),
+            ErrorKind::InvalidData => "it is not UTF-8 text".into(),
+            _ => error.to_string(),
+        };
+        format!("cannot read the configuration '{name}': {reason}; give --config the path of a TOML file")
+    })?;
+    Ok((name, text))
 }
 
 /// The names in `group`, sorted.

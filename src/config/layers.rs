@@ -7,7 +7,6 @@ use std::path::Path;
 
 use kiln_data::Source;
 use kiln_objects::is_url;
-use kiln_system::file::{self, TEXT};
 use kiln_system::shown;
 
 use super::alias::origins::Origin;
@@ -186,9 +185,10 @@ impl Reader<'_> {
 
     fn layers(mut self) -> Layers {
         let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
-        let (saved, mut files) = (self.saved(&defaults), self.files());
+        let Request { files, config_dirs, .. } = self.request;
+        let (saved, mut files) = (self.saved(&defaults), self.files(files.iter().map(|path| group::read(path))));
         let (chosen, arguments) = self.arguments();
-        files.extend(self.groups(&chosen));
+        files.extend(self.files(chosen.iter().map(|(group, name)| group::find(group, name, config_dirs))));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
         let (origin, implied) = (self.origin(saved.is_some()), Default::default());
@@ -255,16 +255,16 @@ impl Reader<'_> {
         Some(layer)
     }
 
-    fn files(&mut self) -> Vec<Layer> {
-        let mut layers = Vec::new();
-        for path in &self.request.files {
-            let name = shown(path);
-            match file::text(path, TEXT) {
-                Ok(text) => layers.push(self.toml(&text, &name)),
-                Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),
+    /// The layers of files, each its name and text or why there is none.
+    fn files(&mut self, files: impl Iterator<Item = Result<(String, String), String>>) -> Vec<Layer> {
+        let layer = |file: Result<(String, String), String>| match file {
+            Ok((name, text)) => Some(self.toml(&text, &name)),
+            Err(complaint) => {
+                self.complaints.lines.push(complaint);
+                None
             }
-        }
-        layers
+        };
+        files.filter_map(layer).collect()
     }
 
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
@@ -309,17 +309,6 @@ impl Reader<'_> {
             }
         }
         (chosen, layer)
-    }
-
-    fn groups(&mut self, chosen: &[(String, String)]) -> Vec<Layer> {
-        let mut layers = Vec::new();
-        for (group, name) in chosen {
-            match group::find(group, name, &self.request.config_dirs) {
-                Ok((path, text)) => layers.push(self.toml(&text, &path)),
-                Err(line) => self.complaints.lines.push(line),
-            }
-        }
-        layers
     }
 
     fn environment(&mut self) -> Layer {
