@@ -7,7 +7,7 @@ use kiln::config::flag;
 use kiln::config::schema;
 use proptest::prelude::*;
 
-use super::spellings::{COMMANDS, REFUSED, SAME};
+use super::spellings::TABLE;
 use super::{Cli, Request, complaint, complaints, config, resolve};
 
 fn words(line: &str) -> Vec<&str> {
@@ -16,7 +16,7 @@ fn words(line: &str) -> Vec<&str> {
 
 #[test]
 fn what_is_typed_elsewhere_is_what_is_typed_here() {
-    for (from, theirs, ours) in SAME {
+    for [from, theirs, ours] in &TABLE.same {
         assert_eq!(config(&words(theirs)), config(&words(ours)), "{from}: {theirs}");
     }
 }
@@ -24,43 +24,16 @@ fn what_is_typed_elsewhere_is_what_is_typed_here() {
 #[test]
 fn options_that_mean_a_command_are_that_command() {
     let parse = |line: &str| format!("{:?}", Cli::try_parse_from([&["train"], &words(line)[..]].concat()).unwrap());
-    for (from, theirs, ours) in COMMANDS {
+    for [from, theirs, ours] in &TABLE.commands {
         assert_eq!(parse(theirs), parse(ours), "{from}: {theirs}");
     }
 }
 
 #[test]
 fn what_differs_is_refused_and_the_refusal_names_what_to_use() {
-    for (from, theirs, ours) in REFUSED {
+    for [from, theirs, ours] in &TABLE.refused {
         let line = complaint(&words(theirs));
         assert!(line.contains(ours) && line.contains("; "), "{from}: {theirs}: {line}");
-    }
-}
-
-/// The rows of the guide's table: where from, what is typed there, Kiln's own spelling.
-fn rows(page: &str) -> Vec<[String; 3]> {
-    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_string()).collect();
-    let rows = page.lines().filter(|line| line.starts_with('|')).map(cells);
-    rows.skip(2).map(|cells: Vec<String>| cells.try_into().expect("three cells")).collect()
-}
-
-#[test]
-fn the_guide_has_every_row_and_no_other() {
-    let rows = rows(include_str!("../../src/guide/coming_from.md"));
-    assert_eq!(rows.len(), SAME.len() + REFUSED.len() + COMMANDS.len());
-    let plain = |cell: &str| cell.trim_matches('`').to_string();
-    let mut from = String::new();
-    for [source, theirs, ours] in rows {
-        // A group names its source once.
-        from = if source.is_empty() { from } else { source };
-        let (list, ours) = match (ours.strip_prefix("refused: "), &*ours) {
-            (Some(ours), _) => (REFUSED, ours.to_string()),
-            (None, "the default") => (SAME, String::new()),
-            (None, ours) if ours.starts_with("`train ") => (COMMANDS, ours.replacen("train ", "", 1)),
-            (None, _) => (SAME, ours),
-        };
-        let row = (from.as_str(), &*plain(&theirs), &*plain(&ours));
-        assert!(list.contains(&row), "no test proves {row:?}");
     }
 }
 

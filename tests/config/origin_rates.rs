@@ -5,7 +5,7 @@ use std::path::Path;
 use kiln_engine::optim::Schedule;
 
 use super::config;
-use super::spellings::{PYTORCH, SAME, TIMM};
+use super::spellings::{Row, TABLE};
 use crate::python::ask;
 
 const STEPS_PER_EPOCH: usize = 4;
@@ -32,8 +32,8 @@ fn hold(line: &str, expected: &[f64]) {
 /// The words of the guide's table from `source` that set a schedule.
 fn rows(source: &str) -> Vec<&'static str> {
     let schedule = |line: &str| config(&line.split_whitespace().collect::<Vec<_>>()).schedule;
-    let sets = |(from, theirs, _): &&(&str, &str, &str)| *from == source && schedule(theirs) != schedule("");
-    SAME.iter().filter(sets).map(|(_, theirs, _)| *theirs).collect()
+    let sets = |[from, theirs, _]: &&Row| *from == source && schedule(theirs) != schedule("");
+    TABLE.same.iter().filter(sets).map(|[_, theirs, _]| *theirs).collect()
 }
 
 /// `line` and those of `options` whose flags it does not have.
@@ -51,7 +51,7 @@ fn torchvisions_words_set_the_rates_that_torchvision_has() {
         let methods = ["--lr-warmup-method linear", "--lr-warmup-method constant", "--lr-step-size 30"];
         for method in methods {
             let others = [&scheduler, "--lr-warmup-epochs 3", method, "--lr 0.08", "--epochs 95"];
-            lines.extend(rows(PYTORCH).into_iter().map(|row| with(row, &others)));
+            lines.extend(rows("PyTorch, torchvision").into_iter().map(|row| with(row, &others)));
         }
         for warmup in
             ["", "--lr-warmup-epochs 2", "--lr-warmup-epochs 2 --lr-warmup-method linear --lr-warmup-decay 0.1"]
@@ -81,7 +81,7 @@ fn timms_words_set_the_rates_that_timm_has() {
     ]
     .map(String::from)
     .into();
-    lines.extend(rows(TIMM).into_iter().filter(|row| row.contains("--sched")).map(String::from));
+    lines.extend(rows("timm").into_iter().filter(|row| row.contains("--sched")).map(String::from));
     let lines: Vec<_> =
         lines.iter().map(|line| with(line, &["--lr 0.08", "--epochs 8", "--warmup-epochs 0"])).collect();
     // The optimizer's word means nothing to the factory of schedules.
