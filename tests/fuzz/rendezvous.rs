@@ -7,7 +7,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use kiln_membership::rendezvous::greeting;
-use kiln_membership::rendezvous::membership::{Placement, ProcessInfo, Progress, Ready, StateVersion};
+use kiln_membership::rendezvous::membership::{
+    MembershipView, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion,
+};
 use kiln_membership::rendezvous::placement::Block;
 use kiln_membership::rendezvous::refusal::Refusal;
 use kiln_membership::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
@@ -184,6 +186,21 @@ impl Random {
     fn bytes(&mut self, good: Vec<u8>) -> Vec<u8> {
         if self.chance(20) { self.damaged(&[good]) } else { good }
     }
+}
+
+/// What each side reads before anything is known of the other one, and what a member reads.
+#[test]
+fn greetings_and_views() {
+    let (terms, pending) = (terms(2), Placement { generation: 2, blocks: Vec::new() });
+    let (phase, why, members) = (Phase::Running, "host b joined".into(), Vec::new());
+    let view = FromService::View(MembershipView { generation: 1, phase, why, members, pending: Some(pending) });
+    let answer = greeting::answer(Some(Refusal::permanent("no")));
+    let corpus = [greeting::hello(&terms).body, answer.body, encode(&view)];
+    fuzz(Bound { inputs: 2000, ..BOUND }, |random| {
+        let envelope = Envelope { body: random.damaged(&corpus) };
+        let _ = (greeting::refusal(&envelope), decode::<FromService>(&envelope.body));
+        (envelope.body.len(), greeting::greet(&terms, &envelope).is_ok())
+    });
 }
 
 #[test]
