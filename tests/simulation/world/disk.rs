@@ -19,7 +19,7 @@ pub struct Save {
     is_beside: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Disk {
     /// Until when it stalls.
     pub stalled: u64,
@@ -29,10 +29,6 @@ pub struct Disk {
 }
 
 impl Disk {
-    pub fn new() -> Self {
-        Self { stalled: 0, writes: 0, under_way: BTreeMap::new(), directory: None }
-    }
-
     fn directory(&mut self) -> &std::path::Path {
         let new = || {
             let memory = std::path::Path::new("/dev/shm");

@@ -13,7 +13,7 @@ use crate::rendezvous::membership::{Event, MemberStatus, MembershipView, Phase, 
 /// Changes of generation that the last faults may cause when they have ended.
 const CHANGES: u64 = 40;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Judge {
     world: usize,
     /// The weights after each step, as they must be.
@@ -48,24 +48,7 @@ impl Judge {
     pub fn new(world: usize, steps: usize) -> Self {
         let mut weights = vec![0];
         (1..=steps).for_each(|step| weights.push(chain(weights[step - 1], step, world)));
-        Self {
-            world,
-            weights,
-            placements: BTreeMap::new(),
-            committed: BTreeMap::new(),
-            begun: BTreeMap::new(),
-            logged: 0,
-            saved: BTreeSet::new(),
-            told: BTreeMap::new(),
-            latest: 0,
-            leaving: BTreeSet::new(),
-            must_end: false,
-            ailing: BTreeMap::new(),
-            excused: None,
-            paused: None,
-            whys: BTreeSet::new(),
-            calm_generation: None,
-        }
+        Self { world, weights, ..Self::default() }
     }
 
     pub fn service_restarted(&mut self) {
@@ -145,6 +128,7 @@ impl World {
         let held: BTreeMap<_, _> = self.judge.told.values().copied().collect();
         for block in &placement.blocks {
             assert!(block.devices > 0 && block.replicas.len() >= block.devices, "{placement:?}");
+            assert!(block.devices <= self.processes[block.id as usize - 1].devices, "it has so many: {placement:?}");
             let holds = held.get(&block.id).copied().flatten();
             assert!(holds.is_some(), "{} is lost or not ready: {view:?}", block.id);
             let heard = self.processes[block.id as usize - 1].shared.state.lock().own.latest_generation;
@@ -155,8 +139,10 @@ impl World {
         let newest = held.iter().filter(|(id, _)| there(id)).filter_map(|(_, holds)| *holds).max();
         let part = |id: &u64| placement.rank(*id).is_some();
         let ours = held.iter().filter(|(id, _)| part(id)).filter_map(|(_, holds)| *holds).max();
-        let drains = |it: &&MemberStatus| it.draining && part(&it.id);
-        if let Some(leaver) = view.members.iter().find(drains) {
+        let (leaves, stays): (Vec<&MemberStatus>, Vec<_>) =
+            view.members.iter().filter(|it| part(&it.id)).partition(|it| it.draining);
+        assert!(stays.len() <= self.plan.max, "no more than there are places: {view:?}");
+        if let Some(leaver) = leaves.first() {
             assert_eq!(held[&leaver.id], newest, "a leaver takes part: {view:?}");
             self.judge.must_end = true;
         }

@@ -180,7 +180,7 @@ impl World {
             splits: BTreeMap::new(),
             engines: Vec::new(),
             prepared: BTreeMap::new(),
-            disk: Disk::new(),
+            disk: Disk::default(),
             judge,
             is_calm: false,
             aloud,

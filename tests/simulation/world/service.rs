@@ -7,7 +7,7 @@ use super::limits::reserves;
 use super::network::Parcel;
 use super::{Event, World};
 use crate::rendezvous::election::Voter;
-use crate::rendezvous::membership::{Action, Event as Told, MembershipView, SessionId};
+use crate::rendezvous::membership::{Action, Event as Told, MembershipView, Phase, SessionId};
 use crate::rendezvous::refusal::Refusal;
 use crate::rendezvous::roster::Roster;
 use crate::rendezvous::wire::{FromMember, FromService};
@@ -166,6 +166,7 @@ impl World {
             let roster = Roster::new(rules, now);
             if let Some(since) = since { roster.elected(since, known) } else { roster }
         });
+        self.tell(at, Told::Tick).ok();
         // Its own announcement is already one that it gets.
         self.connections[link].session = Some(session);
         match self.tell(at, Told::Joined(session, info)) {
@@ -198,10 +199,16 @@ impl World {
     pub(super) fn tell(&mut self, at: usize, event: Told) -> Result<(), Refusal> {
         self.follow_election(at);
         let now = self.instant(at);
+        if !matches!(event, Told::Tick) {
+            // What is due by time alone is not due to the event.
+            self.tell(at, Told::Tick).ok();
+        }
         let Some(roster) = &mut self.services[at].roster else { return Ok(()) };
         self.judge.note(&event);
         let (is_report, before) = (matches!(event, Told::Trouble(..)), reserves(roster));
+        let goes_on = is_apart(roster, &event) && !is_disturbed(roster);
         let actions = roster.handle(event, now);
+        assert!(!goes_on || !is_disturbed(roster), "a generation is disturbed by what is none of its business");
         assert!(is_report || reserves(roster) <= before, "one more is in reserve, and nobody said that it failed");
         let mut answer = Ok(());
         for action in actions {
@@ -277,6 +284,22 @@ impl World {
 }
 
 use super::network::Connection;
+
+/// Whether the event comes from no member of the generation, or concerns another one, or a member that returns to it.
+fn is_apart(roster: &Roster, event: &Told) -> bool {
+    let is_spare = |session: &SessionId| !roster.members.iter().any(|it| it.session == *session && it.rank.is_some());
+    match event {
+        Told::Joined(_, who) => who.computing.as_ref() == Some(&roster.placement),
+        Told::Trouble(session, generation, _) => is_spare(session) || *generation != roster.placement.generation,
+        Told::Left(session, _) | Told::Closed(session, _) | Told::Drain(session) => is_spare(session),
+        Told::Ready(session, _) | Told::Connected(session, _) | Told::Beat(session, _) => is_spare(session),
+        Told::DrainRank(_) | Told::Tick => false,
+    }
+}
+
+fn is_disturbed(roster: &Roster) -> bool {
+    roster.phase == Phase::Over || roster.trouble.is_some()
+}
 
 fn announcement(view: &MembershipView) -> String {
     let MembershipView { generation, phase, why, members, pending } = view;

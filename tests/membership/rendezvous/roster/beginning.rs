@@ -26,14 +26,6 @@ fn a_job_begins_when_enough_members_are_there_and_nobody_came_for_a_while() {
 }
 
 #[test]
-fn nobody_is_waited_for_when_all_seats_are_taken() {
-    let mut job = Job::new(rules(1, 2));
-    job.come(1);
-    job.come(2);
-    job.is(Phase::Running, 1);
-}
-
-#[test]
 fn arrivals_without_end_do_not_delay_the_beginning_without_end() {
     let mut job = Job::new(rules(1, 100));
     for id in 1..=8 {

@@ -8,21 +8,6 @@ use kiln_membership::rendezvous::refusal::Refusal;
 use super::{GRACE, Job, PATIENCE, SETTLE, TIMEOUT, computing, holds, member, ready_of, rules};
 
 #[test]
-fn spares_wait_and_take_the_place_of_the_lost() {
-    let mut job = Job::running(rules(1, 2), 3);
-    job.pass(10 * SETTLE);
-    job.is(Phase::Running, 1);
-    assert_eq!(job.parts(), [(1, 0..4), (2, 4..8)]);
-    job.close(1);
-    job.is(Phase::Over, 1);
-    assert_eq!(job.why(), "host h1, process 1 was lost: its connection closed");
-    job.ready(&[2]);
-    job.is(Phase::Running, 2);
-    assert_eq!(job.parts(), [(2, 0..4), (3, 4..8)]);
-    assert_eq!(job.why(), "host h1, process 1 was lost: its connection closed; host h3, process 3 joined");
-}
-
-#[test]
 fn a_member_without_room_for_a_replica_ends_no_generation() {
     let mut job = Job::new(rules(1, 4));
     job.tell(Event::Joined(1, ProcessInfo { devices: 8, ..member(1) }));
@@ -30,23 +15,6 @@ fn a_member_without_room_for_a_replica_ends_no_generation() {
     job.come(2);
     job.pass(10 * SETTLE);
     job.is(Phase::Running, 1);
-}
-
-#[test]
-fn a_newcomer_ends_the_generation_after_it_settled_and_joins_the_next() {
-    let mut job = Job::running(rules(1, 4), 2);
-    job.come(3);
-    job.pass(SETTLE - 100);
-    job.is(Phase::Running, 1);
-    job.pass(100);
-    job.is(Phase::Ending, 1);
-    assert_eq!(job.why(), "host h3, process 3 joined");
-    job.ready(&[1]);
-    job.is(Phase::Ending, 1);
-    job.ready(&[2]);
-    job.is(Phase::Running, 2);
-    assert_eq!(job.ids(), [1, 3, 2]);
-    assert_eq!(job.why(), "host h3, process 3 joined");
 }
 
 #[test]
@@ -127,21 +95,6 @@ fn a_draining_spare_just_leaves() {
 }
 
 #[test]
-fn the_only_holder_of_the_newest_state_takes_part_once_more_before_it_leaves() {
-    let mut job = Job::running(rules(1, 1), 2);
-    job.tell(Event::Drain(1));
-    job.announced.clear();
-    job.ready_with(1, holds(1, 50), 1, None);
-    let phases: Vec<_> = job.announced.iter().map(|it| (it.phase, it.generation)).collect();
-    assert_eq!(phases, [(Phase::Running, 2), (Phase::Ending, 2)]);
-    assert_eq!(job.ids(), [1, 2]);
-    job.ready_with(1, holds(2, 51), 1, None);
-    job.ready_with(2, holds(2, 51), 1, None);
-    job.is(Phase::Running, 3);
-    assert_eq!(job.ids(), [2]);
-}
-
-#[test]
 fn the_newest_state_is_handed_over_though_its_holder_has_devices_for_all_replicas() {
     let mut job = Job::new(rules(1, 4));
     (1..=2).for_each(|id| drop(job.tell(Event::Joined(id, ProcessInfo { devices: 8, ..member(id) }))));
@@ -185,6 +138,7 @@ fn one_replica_is_not_shared_with_a_member_that_leaves() {
 fn a_member_without_a_device_left_does_not_count() {
     let mut job = Job::running(rules(2, 4), 2);
     job.ready_with(2, holds(1, 50), 0, Some("its device failed"));
+    assert_eq!(job.why(), "host h2, process 2 failed: its device failed");
     job.ready_with(1, holds(1, 50), 1, None);
     job.is(Phase::Waiting, 1);
 }

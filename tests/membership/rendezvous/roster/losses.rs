@@ -1,8 +1,8 @@
 //! Members are lost, fail, or have trouble; a generation is broken off and the next one begins.
 
-use kiln_membership::rendezvous::membership::{Event, Phase, ProcessInfo, Ready};
+use kiln_membership::rendezvous::membership::{Event, Phase, Ready};
 
-use super::{GRACE, Job, LOST, PATIENCE, TIMEOUT, holds, member, rules};
+use super::{GRACE, Job, LOST, PATIENCE, TIMEOUT, holds, rules};
 
 #[test]
 fn a_spare_that_is_lost_disturbs_nobody() {
@@ -30,18 +30,6 @@ fn a_failure_is_named_with_its_reason() {
     job.tell(Event::Left(2, Some("out of memory\non the device".into())));
     job.is(Phase::Over, 1);
     assert_eq!(job.why(), "host h2, process 2 failed: out of memory on the device");
-}
-
-#[test]
-fn a_failed_device_ends_the_generation_and_the_next_one_does_without_it() {
-    let mut job = Job::new(rules(1, 2));
-    (1..=2).for_each(|id| drop(job.tell(Event::Joined(id, ProcessInfo { devices: 2, ..member(id) }))));
-    job.ready_with(2, holds(1, 5), 1, Some("device 1 failed"));
-    job.is(Phase::Over, 1);
-    assert_eq!(job.why(), "host h2, process 2 failed: device 1 failed");
-    job.ready_with(1, holds(1, 5), 2, None);
-    job.is(Phase::Running, 2);
-    assert_eq!(job.parts(), [(1, 0..5), (2, 5..8)]);
 }
 
 #[test]
@@ -73,18 +61,6 @@ fn trouble_that_nothing_explains_ends_the_generation_and_all_stay() {
     job.ready(&[1, 2]);
     job.is(Phase::Running, 2);
     assert_eq!(job.ids(), [1, 2]);
-}
-
-#[test]
-fn trouble_of_an_earlier_generation_means_nothing() {
-    let mut job = Job::running(rules(1, 4), 2);
-    job.tell(Event::Trouble(1, 1, "reset".into()));
-    job.close(2);
-    job.ready(&[1]);
-    job.is(Phase::Running, 2);
-    job.tell(Event::Trouble(1, 1, "reset".into()));
-    job.pass(10 * GRACE);
-    job.is(Phase::Running, 2);
 }
 
 #[test]

@@ -17,7 +17,9 @@ fn pending(job: &Job) -> Placement {
 fn with_newcomer() -> (Job, Placement) {
     let mut job = unconnected(2);
     job.come(3);
-    job.pass(SETTLE);
+    job.pass(SETTLE - 100);
+    assert_eq!(job.roster.view().pending, None);
+    job.pass(100);
     let coming = pending(&job);
     (job, coming)
 }
@@ -39,9 +41,11 @@ fn a_generation_ends_for_a_newcomer_once_all_are_connected_and_the_next_one_is_t
     job.tell(Event::Connected(2, 1));
     job.is(Phase::Running, 1);
     job.tell(Event::Connected(2, 2));
+    job.ready(&[1]);
     job.is(Phase::Ending, 1);
-    job.ready(&[1, 2]);
+    job.ready(&[2]);
     job.is(Phase::Running, 2);
+    assert_eq!(job.why(), "host h3, process 3 joined");
     assert_eq!((job.roster.view().placement(), job.roster.view().pending), (coming, None));
 }
 
@@ -63,7 +67,7 @@ fn who_comes_while_others_connect_is_connected_with_them_under_another_number() 
 }
 
 #[test]
-fn an_attempt_ends_for_all_when_one_of_it_returns_with_a_new_connection() {
+fn an_attempt_ends_for_all_when_one_of_it_returns_with_a_new_connection_or_goes() {
     let (mut job, coming) = with_newcomer();
     job.come(4);
     assert_eq!(job.announced.last().unwrap().pending.as_ref(), Some(&coming));
@@ -72,6 +76,9 @@ fn an_attempt_ends_for_all_when_one_of_it_returns_with_a_new_connection() {
     assert_eq!(job.announced.last().unwrap().pending, None);
     job.pass(SETTLE);
     assert_eq!((pending(&job).generation, ids(&pending(&job)).len()), (3, 4));
+    [30, 4].into_iter().for_each(|session| job.close(session));
+    assert_eq!(job.roster.view().pending, None);
+    job.is(Phase::Running, 1);
 }
 
 #[test]
@@ -159,20 +166,6 @@ fn one_of_several_newcomers_that_cannot_be_connected_keeps_the_others_out_for_a_
     job.connect(&coming);
     job.ready(&[1]);
     job.is(Phase::Running, coming.generation);
-}
-
-#[test]
-fn connections_are_made_anew_for_a_member_that_comes_back_and_not_for_one_that_is_gone() {
-    let mut job = unconnected(2);
-    job.come(3);
-    job.pass(SETTLE);
-    assert_eq!(pending(&job).generation, 2);
-    job.tell(Event::Joined(30, member(3)));
-    job.pass(SETTLE);
-    assert_eq!(pending(&job).generation, 3);
-    job.close(30);
-    assert_eq!(job.roster.view().pending, None);
-    job.is(Phase::Running, 1);
 }
 
 #[test]
