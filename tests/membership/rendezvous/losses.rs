@@ -1,7 +1,5 @@
 //! Whoever is lost is named, to everybody, in the same words.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kiln_membership::rendezvous::{Client, Service, Terms};
 
-use super::{PATIENCE, gather, introduction, join, join_at, service, terms, verdict};
+use super::{PATIENCE, gather, introduction, join, join_at, relay, service, terms, verdict};
 
 /// Three members in the midst of a step.
 fn at_work() -> (Service, Vec<Client>) {
@@ -34,15 +32,6 @@ fn a_member_that_dies_is_named_to_all() {
         assert_eq!(member.get(&["late".into()], PATIENCE).unwrap_err(), verdicts[0]);
         assert_eq!(member.trouble("read error"), verdicts[0]);
     }
-}
-
-#[test]
-fn a_member_that_fails_is_named_with_its_reason() {
-    let (_service, members) = at_work();
-    members[2].leave(Some("the loss is not\nfinite"));
-    let expected = "rank 2 (host host2, process 102) failed at step 12, gradient all-reduce: the loss is not finite";
-    assert_eq!(verdict(&members[0]).0, expected);
-    assert_eq!(verdict(&members[1]).0, expected);
 }
 
 #[test]
@@ -74,36 +63,18 @@ fn trouble_names_the_member_that_did_not_come() {
     assert_eq!(verdict(&members[2]).0, text);
 }
 
-/// Passes bytes on in both directions until it is told to freeze; then it holds them back, as a cut network does.
-fn proxy(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, frozen) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-    let freeze = Arc::clone(&frozen);
-    thread::spawn(move || {
-        let (near, far) = (listener.accept().unwrap().0, TcpStream::connect(to).unwrap());
-        let other = (far.try_clone().unwrap(), near.try_clone().unwrap(), Arc::clone(&freeze));
-        thread::spawn(move || pump(other.0, other.1, &other.2));
-        pump(near, far, &freeze);
-    });
-    (address, frozen)
-}
-
-fn pump(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        if frozen.load(Ordering::Acquire) {
-            // Neither passed on nor closed: both ends see silence until the test is over.
-            thread::park();
-        }
-        let _ = to.write_all(&buffer[..count]);
-    }
-}
-
 #[test]
 fn a_silent_member_is_named_and_decides_for_itself() {
     let terms = Terms { timeout: Duration::from_secs(1), beat: Duration::from_millis(50), ..terms(2) };
     let service = service(&terms);
-    let (address, frozen) = proxy(service.address());
+    let frozen = Arc::new(AtomicBool::new(false));
+    let freezes = Arc::clone(&frozen);
+    let address = relay(service.address(), move |_, _, _| {
+        // Neither passed on nor closed: both ends see silence until the test is over, as in a cut network.
+        while freezes.load(Ordering::Acquire) {
+            thread::park();
+        }
+    });
     let (first, second) = thread::scope(|scope| {
         let first = scope.spawn(|| join(&service, &terms, 0));
         let second = join_at(&address.to_string(), &terms, introduction(1), PATIENCE).unwrap();
@@ -136,12 +107,9 @@ fn a_lost_service_is_named_by_every_member() {
 }
 
 #[test]
-fn a_service_that_ends_after_the_job_ends_at_once() {
+fn a_service_that_ends_after_the_job_has_told_all_the_verdict() {
     let (service, members) = at_work();
     members[0].leave(Some("out of memory"));
-    let start = Instant::now();
     drop(service);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // The verdict reached everybody before the end did.
     assert!(members.iter().skip(1).all(|member| verdict(member).0.contains("out of memory")));
 }

@@ -1,7 +1,6 @@
 //! Processes of one job meet, share values, and learn the same verdict when one of them is lost; strangers do no harm.
 
 mod adversaries;
-mod decoding;
 mod losses;
 mod meeting;
 mod participant;
@@ -15,13 +14,13 @@ mod tls;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::sync::LazyLock;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
 use kiln_membership::rendezvous::membership::{MemberStatus, ProcessInfo};
-use kiln_membership::rendezvous::wire::{Purpose, encode};
 use kiln_membership::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use kiln_system::{Error, Result};
 
@@ -46,11 +45,6 @@ fn introduction(rank: usize) -> ProcessInfo {
     ProcessInfo { rank: Some(rank), host, process, devices: 2, configuration, ..ProcessInfo::default() }
 }
 
-/// As it travels.
-fn person(rank: usize) -> Vec<u8> {
-    encode(&Purpose::Join(introduction(rank)))
-}
-
 fn join_at(address: &str, terms: &Terms, me: ProcessInfo, patience: Duration) -> Result<Client> {
     Client::join(address, terms, me, patience, Box::new(|| ()))
 }
@@ -67,6 +61,34 @@ fn met(member: &Client) -> Vec<ProcessInfo> {
         ProcessInfo { rank: Some(rank), host, process, devices, ..introduction(rank) }
     };
     ranked.map(known).collect()
+}
+
+/// Passes the bytes of each connection on to `to` and back, and shows them to `look`, which may change them: whether they
+/// come back, how many came before them, and the bytes.
+fn relay(to: SocketAddr, look: impl Fn(bool, usize, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, look) = (listener.local_addr().unwrap(), Arc::new(look));
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(to).unwrap();
+            let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap(), false), (far, near, true)];
+            for (mut from, mut to, is_back) in ways {
+                let look = Arc::clone(&look);
+                thread::spawn(move || {
+                    let (mut buffer, mut before) = ([0; 4096], 0);
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
+                        look(is_back, before, &mut buffer[..count]);
+                        before += count;
+                        if to.write_all(&buffer[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
 }
 
 /// All members of the job, in rank order.

@@ -98,16 +98,6 @@ fn another_size_is_refused() {
 }
 
 #[test]
-fn a_configuration_that_differs_is_refused_with_its_keys() {
-    let mut me = introduction(1);
-    me.configuration.insert("batch_size".into(), "16".into());
-    me.configuration.remove("epochs");
-    let text = usage(&terms(3), me);
-    assert!(text.contains("batch_size is '16' on rank 1, '8' on rank "), "{text}");
-    assert!(text.contains("epochs is not set on rank 1, '2' on rank "), "{text}");
-}
-
-#[test]
 fn a_member_that_comes_after_the_beginning_is_refused() {
     let terms = terms(2);
     let service = service(&terms);
