@@ -8,9 +8,7 @@ use burn::backend::{Autodiff, Wgpu};
 use burn::tensor::Tensor;
 use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::initialize;
-use kiln_engine::parallel::{
-    DataParallel, EpochReport, HostBackend, Observer, StartingPoint, StepReport, TrainingState, Write,
-};
+use kiln_engine::parallel::{DataParallel, HostBackend, Observer, StartingPoint, StepReport, TrainingState, Write};
 use kiln_ops::PrecisionKind;
 use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
@@ -93,10 +91,6 @@ impl Observer for Planter {
                 drop(value.into_data());
             }
         }
-        Ok(())
-    }
-    fn validating(&mut self, _done: usize, _total: usize) {}
-    fn epoch(&mut self, _: &EpochReport) -> Result<()> {
         Ok(())
     }
     fn checkpoint(&mut self, _: TrainingState) -> Result<Write> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
-use kiln_engine::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState, Write};
+use kiln_engine::parallel::{HostBackend, Observer, StepReport, TrainingState, Write};
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
 
@@ -100,10 +100,6 @@ impl Observer for FullDisk {
         *self.steps.lock().unwrap() += 1;
         Ok(())
     }
-    fn validating(&mut self, _done: usize, _total: usize) {}
-    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
-        Ok(())
-    }
     fn checkpoint(&mut self, _state: TrainingState) -> Result<Write> {
         let checkpoints = self.checkpoints.clone();
         Ok(Box::new(move || {
@@ -135,10 +131,6 @@ impl<B: HostBackend> Observer for SlowDisk<B> {
         if report.step == 1 {
             until("the replicas train on", || self.0.calls().len() > 50 * REPLICAS);
         }
-        Ok(())
-    }
-    fn validating(&mut self, _done: usize, _total: usize) {}
-    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
     fn checkpoint(&mut self, _state: TrainingState) -> Result<Write> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln_engine::parallel::{EpochReport, HostBackend, Observer, Plan, Processes, StepReport, TrainingState, Write};
+use kiln_engine::parallel::{HostBackend, Observer, Plan, Processes, StepReport, TrainingState, Write};
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
 
@@ -51,10 +51,6 @@ impl Disk {
 impl Observer for Disk {
     fn step(&mut self, report: &StepReport) -> Result<()> {
         self.seen.lock().unwrap().step = report.step;
-        Ok(())
-    }
-    fn validating(&mut self, _done: usize, _total: usize) {}
-    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {

@@ -211,8 +211,6 @@ impl Observer for Checkpoints {
         Ok(())
     }
 
-    fn validating(&mut self, _done: usize, _total: usize) {}
-
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         let EpochReport { epoch, step, training, validation, .. } = report;
         let measured =

@@ -35,7 +35,6 @@ impl Observer for Recorder {
         self.0.lock().unwrap().steps.push(report.clone());
         Ok(())
     }
-    fn validating(&mut self, _done: usize, _total: usize) {}
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         self.0.lock().unwrap().epochs.push(report.clone());
         Ok(())

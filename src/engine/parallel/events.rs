@@ -67,9 +67,11 @@ pub trait Observer: Send {
     fn step(&mut self, report: &StepReport) -> Result<()>;
 
     /// `done` of `total` validation batches of one replica are done.
-    fn validating(&mut self, done: usize, total: usize);
+    fn validating(&mut self, _done: usize, _total: usize) {}
 
-    fn epoch(&mut self, report: &EpochReport) -> Result<()>;
+    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
 
     /// A state to save. What this returns is done by another thread, during training, and never twice at a time; an
     /// error of it stops the run, too, and the run ends after it.
