@@ -6,21 +6,13 @@ use std::path::Path;
 
 use kiln_data::{Augment, AutoAugment, DataConfig, Normalization, Purpose, SampleKey};
 
-use super::normalized;
+use super::{image, key, normalized};
 use crate::files::file;
 use crate::python::ask;
 
 const SIZE: [usize; 2] = [24, 32];
 /// ImageNet's, with which timm fills.
 const MEAN: [u8; 3] = [124, 116, 104];
-
-fn image() -> Vec<u8> {
-    fs::read(file("tests/fixtures/augment/image.bin")).unwrap()
-}
-
-fn key(sample: u32) -> SampleKey {
-    SampleKey { seed: 3, epoch: 5, sample }
-}
 
 fn policy(text: &str) -> AutoAugment {
     text.parse().unwrap()

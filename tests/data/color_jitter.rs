@@ -3,21 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use kiln_data::{Augment, ColorJitter, DataConfig, Normalization, Operation, SampleKey};
+use kiln_data::{Augment, ColorJitter, DataConfig, Normalization, Operation};
 
-use super::normalized;
+use super::{image, key, normalized};
 use crate::files::file;
 use crate::python::ask;
 
 const SIZE: [usize; 2] = [24, 32];
-
-fn image() -> Vec<u8> {
-    fs::read(file("tests/fixtures/augment/image.bin")).unwrap()
-}
-
-fn key(sample: u32) -> SampleKey {
-    SampleKey { seed: 3, epoch: 5, sample }
-}
 
 #[test]
 fn images_are_varied_as_by_torchvision_byte_for_byte() {

@@ -1,13 +1,9 @@
 //! Random erasing, against torchvision given the same draws; `tests/fixtures/augment/make.py` asked it.
 
-use kiln_data::{Augment, DataConfig, ErasingFill, Normalization, RandomErasing, Rectangle, SampleKey};
+use kiln_data::{Augment, DataConfig, ErasingFill, Normalization, RandomErasing, Rectangle};
 
-use super::normalized;
+use super::{key, normalized};
 use crate::files::file;
-
-fn key(sample: u32) -> SampleKey {
-    SampleKey { seed: 3, epoch: 5, sample }
-}
 
 /// One rectangle of the mean.
 fn erasing(probability: f64) -> RandomErasing {

@@ -41,6 +41,15 @@ use kiln_data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Normalizat
 use kiln_engine::parallel::{Shard, fetch};
 use kiln_ops::images::{ByteImages, MixBy, Pixels};
 
+/// The image of the fixtures that Python wrote.
+fn image() -> Vec<u8> {
+    std::fs::read(files::file("tests/fixtures/augment/image.bin")).unwrap()
+}
+
+fn key(sample: u32) -> SampleKey {
+    SampleKey { seed: 3, epoch: 5, sample }
+}
+
 /// Loads without watching the progress.
 fn load(config: &DataConfig) -> kiln_system::Result<DataSplits> {
     kiln_data::load(config, &|_| {})

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use kiln_data::auto_augment::{Sampling, Space, Step};
-use kiln_data::{Augment, DataConfig, Normalization, Operation, SampleKey, rand_augment};
+use kiln_data::{Augment, DataConfig, Normalization, Operation, rand_augment};
 use sha2::{Digest, Sha256};
 
-use super::normalized;
+use super::{key, normalized};
 use crate::files::file;
 
 const SIZE: [usize; 2] = [24, 32];
@@ -41,10 +41,6 @@ fn varied(image: &[u8], ops: usize, magnitude: u32, fill: [u8; 3], key: SampleKe
     let mut image = image.to_vec();
     rand_augment(ops, magnitude, SIZE, key).for_each(|step| Step { fill, ..step }.perform(&mut image, SIZE));
     image
-}
-
-fn key(sample: u32) -> SampleKey {
-    SampleKey { seed: 3, epoch: 5, sample }
 }
 
 #[test]
