@@ -14,18 +14,18 @@ use crate::backends::computes_in;
 
 /// `[batch, inputs, height, width]`, outputs, kernel, stride, padding.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    x: [usize; 4],
+pub(super) struct Case {
+    pub(super) x: [usize; 4],
     outputs: usize,
     kernel: [usize; 2],
-    sliding: Sliding,
+    pub(super) sliding: Sliding,
 }
 
 /// As the primitive, in order: output, weight gradient, input gradient.
 type Products<T> = [Vec<T>; 3];
 
 impl Case {
-    fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Self {
+    pub(super) fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Self {
         Self {
             x,
             outputs,
@@ -38,11 +38,11 @@ impl Case {
         Self { sliding: Sliding { groups, ..self.sliding }, ..self }
     }
 
-    fn weight_shape(&self) -> [usize; 4] {
+    pub(super) fn weight_shape(&self) -> [usize; 4] {
         [self.outputs, self.x[1] / self.sliding.groups, self.kernel[0], self.kernel[1]]
     }
 
-    fn output_shape(&self) -> [usize; 4] {
+    pub(super) fn output_shape(&self) -> [usize; 4] {
         let Sliding { stride, padding, .. } = self.sliding;
         let out = |axis: usize| (self.x[2 + axis] + 2 * padding - self.kernel[axis]) / stride + 1;
         [self.x[0], self.outputs, out(0), out(1)]

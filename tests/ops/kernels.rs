@@ -11,10 +11,11 @@ use std::time::Instant;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln_engine::parallel::HostBackend;
-use kiln_ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
+use kiln_ops::{Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use serde_json::json;
 
 use super::batch_norm::Case as Norm;
+use super::conv::Case;
 use super::{noise, rounded, tensor, to_vec};
 use crate::backends::computes_in;
 
@@ -44,25 +45,7 @@ fn milliseconds<B: HostBackend, R>(call: impl Fn() -> R) -> Option<f64> {
     Some(1e3 * (start.elapsed() / TIMED).as_secs_f64())
 }
 
-/// A convolution of a network.
-#[derive(Debug, Clone, Copy)]
-struct Layer {
-    x: [usize; 4],
-    weight: [usize; 4],
-    sliding: Sliding,
-}
-
-impl Layer {
-    fn new(batch: usize, [inputs, side, outputs, kernel, stride, padding]: [usize; 6]) -> Self {
-        let sliding = Sliding { stride, padding, groups: 1, algorithm: Algorithm::Auto };
-        Self { x: [batch, inputs, side, side], weight: [outputs, inputs, kernel, kernel], sliding }
-    }
-
-    fn output(&self) -> [usize; 4] {
-        let side = (self.x[2] + 2 * self.sliding.padding - self.weight[2]) / self.sliding.stride + 1;
-        [self.x[0], self.weight[0], side, side]
-    }
-
+impl Case {
     /// The value of the input under output `(y, x)` and weight `(ky, kx)`, as a place in its image.
     fn under(&self, output: [usize; 2], kernel: [usize; 2]) -> Option<usize> {
         let Sliding { stride, padding, .. } = self.sliding;
@@ -73,7 +56,8 @@ impl Layer {
 
     /// One value of the output, of the weight's gradient or of the input's, by the definition.
     fn definition(&self, product: usize, place: usize, [x, weight, gradient]: [&[f32]; 3]) -> f64 {
-        let ([n, inputs, side, _], [outputs, _, kernel, _], [_, _, out, _]) = (self.x, self.weight, self.output());
+        let ([n, inputs, side, _], [outputs, _, kernel, _], [_, _, out, _]) =
+            (self.x, self.weight_shape(), self.output_shape());
         let (image, filter, map) = (side * side, kernel * kernel, out * out);
         let x = |n: usize, i: usize, at: usize| f64::from(x[(n * inputs + i) * image + at]);
         let weight = |o: usize, i: usize, at: usize| f64::from(weight[(o * inputs + i) * filter + at]);
@@ -105,7 +89,7 @@ impl Layer {
     }
 
     fn errors<B: HostBackend>(&self, precision: PrecisionKind) -> Errors {
-        let shapes = [self.x, self.weight, self.output()];
+        let shapes = [self.x, self.weight_shape(), self.output_shape()];
         let values = [0, 1, 2].map(|i| rounded(noise(shapes[i].iter().product(), i as u64 + 1), precision));
         let [x, weight] = [0, 1].map(|i| tensor::<Autodiff<B>, 4>(&values[i], shapes[i]).require_grad());
         let dtype = precision.dtype();
@@ -124,7 +108,7 @@ impl Layer {
 
     /// Of the output, of the weight's gradient and of the input's.
     fn times<B: HostBackend>(&self, values: [&[f32]; 3], dtype: DType) -> [Option<f64>; 3] {
-        let shapes = [self.x, self.weight, self.output()];
+        let shapes = [self.x, self.weight_shape(), self.output_shape()];
         let typed = |i: usize| tensor::<B, 4>(values[i], shapes[i]).cast(dtype).into_primitive().tensor();
         let [x, weight, gradient] = [0, 1, 2].map(typed);
         let [x, gradient] = [x, gradient].map(|images| B::arranged(images, false));
@@ -154,7 +138,7 @@ fn places(length: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The convolutions of a network for images of this size, each shape once.
-fn layers(batch: usize, pixels: usize) -> Vec<Layer> {
+fn layers(batch: usize, pixels: usize) -> Vec<Case> {
     let large = pixels > 64;
     let mut side = if large { pixels / 4 } else { pixels };
     let mut layers = vec![if large { [3, pixels, 64, 7, 2, 3] } else { [3, pixels, 64, 3, 1, 1] }];
@@ -165,7 +149,10 @@ fn layers(batch: usize, pixels: usize) -> Vec<Layer> {
         side /= 2;
         layers.push([twice, side, twice, 3, 1, 1]);
     }
-    layers.into_iter().map(|layer| Layer::new(batch, layer)).collect()
+    let case = |[inputs, side, outputs, kernel, stride, padding]: [usize; 6]| {
+        Case::new([batch, inputs, side, side], outputs, kernel, stride, padding)
+    };
+    layers.into_iter().map(case).collect()
 }
 
 fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> Errors {
@@ -251,10 +238,10 @@ fn picked<B: HostBackend>() {
     for (batch, pixels) in batches.iter().map(|batch| (*batch, 32)).chain(large) {
         for precision in std::iter::once(PrecisionKind::F32).chain(halves.iter().copied()) {
             for layer in layers(batch, pixels) {
-                let shape = format!("{:?} by {:?}, stride {}", layer.x, layer.weight, layer.sliding.stride);
+                let shape = format!("{:?} by {:?}, stride {}", layer.x, layer.weight_shape(), layer.sliding.stride);
                 wrong.extend(check("convolution", &shape, precision, || layer.errors::<B>(precision)));
             }
-            let mut shapes: Vec<[usize; 4]> = layers(batch, pixels).iter().map(Layer::output).collect();
+            let mut shapes: Vec<[usize; 4]> = layers(batch, pixels).iter().map(Case::output_shape).collect();
             shapes.sort_unstable();
             shapes.dedup();
             for shape in shapes {
