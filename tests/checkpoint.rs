@@ -366,11 +366,7 @@ fn the_most_accurate_checkpoints_stay_as_well() {
         let kept = Keep { last: 1, best: 2 };
         store.save(&Snapshot { accuracy, ..snapshot(step) }, step == 20, kept).unwrap();
     }
-    let mut left: Vec<_> = fs::read_dir(directory.path().join("checkpoints"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.starts_with("step-"))
-        .collect();
-    left.sort();
+    let mut left = names(&directory.path().join("checkpoints"));
+    left.retain(|name| name.starts_with("step-"));
     assert_eq!(left, ["step-00000020", "step-00000040", "step-00000060"], "of equals the earlier one");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use kiln::metrics::Record;
@@ -55,6 +56,20 @@ impl Workplace {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
+    /// A place with all that `make` leaves, which is made once and kept as `name` until the tests run again.
+    pub fn prepared(name: &str, once: &Once, make: impl FnOnce(&Self)) -> Self {
+        let kept = scratch().join(name);
+        once.call_once(|| {
+            let _ = std::fs::remove_dir_all(&kept);
+            let place = Self::new();
+            make(&place);
+            copy(place.dir.path(), &kept, true);
+        });
+        let place = Self::new();
+        copy(&kept, place.dir.path(), true);
+        place
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -81,6 +96,13 @@ impl Workplace {
     #[track_caller]
     pub fn train(&self, run: &str, arguments: &[&str]) -> String {
         succeeded(&self.small(run, arguments).output().unwrap())
+    }
+
+    /// `train launch` of a small training on several processes.
+    pub fn launch(&self, processes: usize, run: &str, arguments: &[&str]) -> Command {
+        let mut command = self.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+        command.args(self.small(run, arguments).get_args());
+        command
     }
 
     pub fn run(&self, name: &str) -> Run {
@@ -120,6 +142,32 @@ pub fn errors(output: &Output) -> Vec<String> {
     String::from_utf8(output.stderr.clone()).unwrap().lines().map(String::from).collect()
 }
 
+/// The only line on standard error of a command that must have ended with this code.
+#[track_caller]
+pub fn refused(output: &Output, code: i32) -> String {
+    let lines = errors(output);
+    assert_eq!((output.status.code(), lines.len()), (Some(code), 1), "{lines:?}");
+    lines.concat()
+}
+
+/// A port that nobody listened on a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Sends a signal by its name to a process that the test started.
+#[track_caller]
+pub fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Ends a process at once.
+#[track_caller]
+pub fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    wait(child);
+}
+
 /// Waits for a process, at most as long as [`until`] looks.
 #[track_caller]
 pub fn wait(child: &mut Child) -> Option<i32> {
@@ -137,6 +185,39 @@ pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(180), "waiting in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Copies a directory, with the links in it or without.
+pub fn copy(from: &Path, to: &Path, with_links: bool) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().unwrap();
+        if kind.is_symlink() && !with_links {
+            continue;
+        }
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(path).unwrap(), target).unwrap();
+        } else if kind.is_dir() {
+            copy(&path, &target, with_links);
+        } else {
+            std::fs::copy(path, target).unwrap();
+        }
+    }
+}
+
+/// A folder of two classes of one square image each, for training and validation.
+pub fn photographs(folder: &Path, side: u32) {
+    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
+        let path = folder.join(class).join("one.png");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::RgbImage::from_pixel(side, side, image::Rgb([9, 90, 200])).save(path).unwrap();
+    }
+}
+
+/// How often to repeat what chance decides: `few` times, or `KILN_TEST_ROUNDS`.
+pub fn rounds(few: usize) -> usize {
+    std::env::var("KILN_TEST_ROUNDS").map_or(few, |rounds| rounds.parse().unwrap())
 }
 
 /// The directory of a run.

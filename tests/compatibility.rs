@@ -4,10 +4,8 @@
 //! undisturbed. It is never written anew. A later version adds a run of its own beside it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
 
-use crate::command::{Workplace, errors, succeeded};
+use crate::command::{Workplace, copy, errors, succeeded};
 use crate::files::file;
 
 const FIXTURE: &str = "tests/fixtures/run-0.1.0";
@@ -15,20 +13,8 @@ const FIXTURE: &str = "tests/fixtures/run-0.1.0";
 /// A copy of the run.
 fn old_run() -> Workplace {
     let place = Workplace::new();
-    copy(&file(FIXTURE), &place.path("run"));
+    copy(&file(FIXTURE), &place.path("run"), true);
     place
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type().unwrap() {
-            kind if kind.is_symlink() => symlink(fs::read_link(path).unwrap(), to).unwrap(),
-            kind if kind.is_dir() => copy(&path, &to),
-            _ => drop(fs::copy(path, to).unwrap()),
-        }
-    }
 }
 
 #[test]

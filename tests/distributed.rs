@@ -3,7 +3,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::command::{Run, Workplace, errors, succeeded, until, wait};
+use crate::command::{Run, Workplace, errors, free_port, photographs, refused, succeeded, until, wait};
 
 mod launchers;
 mod losses;
@@ -11,15 +11,8 @@ mod losses;
 /// Four replicas with sums in the order of the tree.
 const FOUR: [&str; 3] = ["--world-size=4", "--batch-size=2", "--deterministic"];
 
-/// `train launch` of a small training.
-fn launch(place: &Workplace, processes: usize, run: &str, arguments: &[&str]) -> Command {
-    let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
-    command.args(place.small(run, arguments).get_args());
-    command
-}
-
 fn launched(place: &Workplace, processes: usize, run: &str, arguments: &[&str]) -> String {
-    succeeded(&launch(place, processes, run, arguments).output().unwrap())
+    succeeded(&place.launch(processes, run, arguments).output().unwrap())
 }
 
 /// One process of a small training, as a launcher would start it.
@@ -28,11 +21,6 @@ fn process(place: &Workplace, rank: usize, port: u16, run: &str, arguments: &[&s
     command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command
-}
-
-/// A port that nobody listened on a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts commands side by side and waits for all.
@@ -162,15 +150,10 @@ fn an_address_that_a_launch_does_not_use_is_refused_without_blame_for_a_variable
         (&[][..], ["a free port of this machine", "use --nnodes N --master-addr HOST before the --"]),
         (&several, ["tcp://127.0.0.1:29500", "or give the same with --master-addr and --master-port"]),
     ] {
-        let output = place.bare(&[&["launch", "--nproc=2"], own, &["--", "data=synthetic", url]].concat());
-        let output = { output }.output().unwrap();
-        let lines = errors(&output);
-        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(
-            parts.iter().all(|part| lines[0].contains(part)) && lines[0].contains("remove --dist-url"),
-            "{lines:?}"
-        );
-        assert!(!lines[0].contains("MASTER_ADDR"), "{lines:?}");
+        let arguments = [&["launch", "--nproc=2"], own, &["--", "data=synthetic", url]].concat();
+        let line = refused(&place.bare(&arguments).output().unwrap(), 2);
+        assert!(parts.iter().all(|part| line.contains(part)) && line.contains("remove --dist-url"), "{line}");
+        assert!(!line.contains("MASTER_ADDR"), "{line}");
     }
 }
 
@@ -181,13 +164,11 @@ fn an_interface_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
     let line = ["--dist-interface=nope0", "--max-steps=1"];
     let elastic = [&line[..], &["--elastic=1:2", "--dist-url=tcp://127.0.0.1:1"]].concat();
     let commands =
-        [launch(&place, 2, "run", &line), process(&place, 0, free_port(), "run", &line), place.small("run", &elastic)];
+        [place.launch(2, "run", &line), process(&place, 0, free_port(), "run", &line), place.small("run", &elastic)];
     for mut command in commands {
-        let output = command.output().unwrap();
-        let lines = errors(&output);
-        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
+        let line = refused(&command.output().unwrap(), 2);
         let parts = ["no network interface 'nope0', this machine has ", "lo", "--dist-interface"];
-        assert!(parts.iter().all(|part| lines[0].contains(part)), "{lines:?}");
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
 }
 
@@ -202,7 +183,7 @@ fn a_launch_takes_the_secret_that_it_is_given() {
 fn eight_jobs_start_at_once_on_one_machine() {
     let place = Workplace::new();
     let names: Vec<String> = (0..8).map(|job| format!("job{job}")).collect();
-    let job = |name: &String| launch(&place, 2, name, &["--max-steps=2", "--deterministic"]);
+    let job = |name: &String| place.launch(2, name, &["--max-steps=2", "--deterministic"]);
     for output in together(names.iter().map(job).collect()) {
         succeeded(&output);
     }

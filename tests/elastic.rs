@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use kiln::metrics::{GenerationRecord, Record};
 
-use crate::command::scratch;
-use crate::command::{Run, Workplace, errors, until, wait};
+use crate::command::{Run, Workplace, errors, free_port, kill, scratch, signal, until, wait};
 
 mod chaos;
 mod completion;
@@ -145,15 +144,6 @@ fn spawn(mut command: impl std::borrow::BorrowMut<Command>) -> Child {
     // SAFETY: the call reads and writes no memory.
     assert!(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) } >= 1 << 20);
     child
-}
-
-/// A port that nobody listened on a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
 }
 
 /// The process ends with this code.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::path::Path;
 use std::process::Output;
+use std::sync::Once;
 
 use image::{ImageFormat, Rgb, RgbImage};
 use kiln::report::evaluation::Evaluation;
@@ -36,8 +37,7 @@ fn lying(path: &Path, class: u8) {
 }
 
 /// A run behind CIFAR's stem on a folder of lying photographs, which it turns upright.
-fn trained() -> (Workplace, String) {
-    let place = Workplace::new();
+fn train(place: &Workplace) -> String {
     for (class, name) in CLASSES.into_iter().enumerate() {
         for part in ["train", "val"] {
             for number in 0..4 {
@@ -47,8 +47,12 @@ fn trained() -> (Workplace, String) {
     }
     let frame = ["--image-size=12", "--center-crop=0.75", "data.exif=apply", "--stem=cifar", "--epochs=2"];
     let data = ["--data=folder", "--data-dir=set", "data.interpolation=bicubic"];
-    let said = place.train("run", &[&data[..], &frame[..]].concat());
-    (place, said)
+    place.train("run", &[&data[..], &frame[..]].concat())
+}
+
+fn trained() -> Workplace {
+    static ONCE: Once = Once::new();
+    Workplace::prepared("kiln-exported", &ONCE, |place| drop(train(place)))
 }
 
 fn run(place: &Workplace, command: &str, weights: &str, arguments: &[&str]) -> Output {
@@ -90,7 +94,7 @@ fn without_names(answer: &Value) -> Vec<(u64, f64)> {
 
 #[test]
 fn every_format_carries_all_that_the_images_need() {
-    let (place, _) = trained();
+    let place = trained();
     let expected = answer(&place, "run", &[]);
     assert!(expected.1.is_empty(), "{:?}", expected.1);
     let evaluated = measured(&place, "run", &[]);
@@ -138,7 +142,7 @@ fn every_format_carries_all_that_the_images_need() {
 
 #[test]
 fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
-    let (place, _) = trained();
+    let place = trained();
     let bytes = to_pth(&tensors(&place), None).unwrap();
     std::fs::write(place.path("bare.pth"), bytes).unwrap();
     let (expected, _) = answer(&place, "run", &[]);
@@ -186,7 +190,7 @@ fn what_a_file_does_not_say_is_said_once_with_what_sets_it() {
 
 #[test]
 fn weights_that_cannot_be_used_are_refused_and_leave_no_file() {
-    let (place, _) = trained();
+    let place = trained();
     let file = |name: &str, change: &dyn Fn(&mut StateDict)| {
         let mut tensors = tensors(&place);
         change(&mut tensors);
@@ -251,7 +255,8 @@ fn refused_after_a_warning(output: Output) {
 
 #[test]
 fn names_are_not_commands_to_a_terminal_or_a_spreadsheet() {
-    let (place, said) = trained();
+    let place = Workplace::new();
+    let said = train(&place);
     let clean = |text: &str| {
         let obeyed = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
         assert!(!text.contains(obeyed), "{text:?}");

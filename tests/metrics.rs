@@ -18,7 +18,7 @@ mod screen;
 
 const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
 
-fn step(step: usize) -> StepRecord {
+pub fn step(step: usize) -> StepRecord {
     StepRecord {
         step,
         epoch: step as f64 / 391.0,
@@ -34,7 +34,7 @@ fn step(step: usize) -> StepRecord {
     }
 }
 
-fn epoch(epoch: usize) -> EpochRecord {
+pub fn epoch(epoch: usize) -> EpochRecord {
     EpochRecord {
         epoch,
         step: epoch * 391,

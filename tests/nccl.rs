@@ -17,7 +17,7 @@ use std::time::Duration;
 use kiln_engine::parallel::nccl::{Library, Nccl};
 use kiln_engine::parallel::{Processes, World};
 
-use crate::command::{Workplace, errors, succeeded};
+use crate::command::{Workplace, errors, refused, succeeded};
 use crate::engines::{Store, connected};
 use crate::skipped::skip;
 use crate::stand_in::*;

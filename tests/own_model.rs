@@ -22,7 +22,7 @@ use kiln_engine::parallel::{Counts, HostBackend, Observer, Plan, Position, Train
 use kiln_engine::state::{HostTensor, StateDict, from_safetensors};
 
 use crate::backends::several_devices;
-use crate::command::until;
+use crate::command::{kill, until};
 use crate::reference::run::Recorder;
 use crate::toy::{self, Mishap, Toy};
 
@@ -171,8 +171,7 @@ fn an_own_model_that_is_killed_goes_on_with_the_same_bits() {
     process.args([name, "--exact", "--ignored"]).env(KILLED, of("killed")).stdout(Stdio::null());
     let mut process = process.spawn().unwrap();
     until("a checkpoint", || of("killed").join("checkpoints/latest/state.json").exists());
-    process.kill().unwrap();
-    process.wait().unwrap();
+    kill(&mut process);
     train::<Flex>(&of("killed"), World::new(4, vec![0]), usize::MAX);
     assert_eq!(tensors(&of("killed")), tensors(&of("whole")));
 }

@@ -7,18 +7,10 @@ use kiln::weights::to_pth;
 use kiln_engine::nn::{initialize, state_dict};
 use kiln_training::{ModelConfig, ResNet, Stem};
 
-use crate::command::{Workplace, succeeded};
+use crate::command::{Workplace, photographs, succeeded};
 use crate::files::file;
 
 const EXPERIMENTS: &str = "config/experiment";
-
-/// `train/CLASS/0.png` and `val/CLASS/0.png` for two classes.
-fn photographs(folder: &Path) {
-    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
-        std::fs::create_dir_all(folder.join(class)).unwrap();
-        image::RgbImage::from_pixel(40, 30, image::Rgb([9, 90, 200])).save(folder.join(class).join("0.png")).unwrap();
-    }
-}
 
 /// What torchvision publishes, but for the numbers.
 fn published(file: &Path) {
@@ -30,7 +22,7 @@ fn published(file: &Path) {
 #[test]
 fn every_experiment_can_begin_and_says_what_to_expect() {
     let place = Workplace::new();
-    photographs(&place.path("photographs"));
+    photographs(&place.path("photographs"), 40);
     published(&place.path("resnet18.pth"));
     let sample = format!("--data-dir={}", file("data").display());
     let mut names = Vec::new();

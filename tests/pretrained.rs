@@ -3,16 +3,7 @@
 
 use kiln::config::Config;
 
-use crate::command::{Workplace, errors, succeeded};
-
-/// Two classes of one image each, of so many pixels.
-fn pets(place: &Workplace, side: u32) {
-    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
-        let path = place.path("pets").join(class).join("one.png");
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        image::RgbImage::from_pixel(side, side, image::Rgb([9, 90, 200])).save(path).unwrap();
-    }
-}
+use crate::command::{Workplace, errors, photographs, succeeded};
 
 /// What would run.
 fn config(place: &Workplace, arguments: &[&str]) -> Config {
@@ -49,7 +40,7 @@ fn weights_bring_the_images_that_they_were_trained_with() {
     assert_eq!(of("torchvision", &["--depth=34"]).3, 34);
     assert_eq!(of("no-such-file.pth", &[]), (224, "dataset".into(), "Imagenet".into(), 18));
 
-    pets(&place, 16);
+    photographs(&place.path("pets"), 16);
     let arguments = [&FOLDER[..], &["--pretrained=run", "--width=4", "--max-steps=1", "--output-dir=next"]].concat();
     let output = place.bare(&[&arguments[..], &["--progress=plain"]].concat()).output().unwrap();
     let said = succeeded(&output);
@@ -72,7 +63,7 @@ fn small_images_are_noticed_where_they_would_be_enlarged() {
         succeeded(&output);
         errors(&output)
     };
-    pets(&place, 28);
+    photographs(&place.path("pets"), 28);
     let expected = "train: warning: images of 28 pixels are enlarged to 224, which only takes time; use --image-size 28 --stem cifar --resized-crop 0 --center-crop 0";
     assert_eq!(warnings(&[]), [expected]);
     assert!(warnings(&["--image-size=28", "--stem=cifar"]).is_empty());
@@ -80,6 +71,6 @@ fn small_images_are_noticed_where_they_would_be_enlarged() {
     let cifar = ["data=synthetic", "--max-steps=1", "--width=2", "--stem=imagenet", "--output-dir=run"];
     succeeded(&place.bare(&[&cifar[..], &["data.train_size=8", "data.val_size=4"]].concat()).output().unwrap());
     assert!(warnings(&["--pretrained=run", "--image-size=224"]).is_empty());
-    pets(&place, 90);
+    photographs(&place.path("pets"), 90);
     assert!(warnings(&[]).is_empty());
 }

@@ -241,9 +241,8 @@ fn nor_in_several_processes() {
     place.train("kept", &arguments);
     for [stages, processes] in [[1, 2], [2, 2], [3, 2], [2, 4]] {
         let (name, cut) = (format!("{stages}-{processes}"), format!("--stages={stages}"));
-        let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
-        command.args(place.small(&name, &[&arguments[..], &[&*cut, "--grad-checkpointing"]].concat()).get_args());
-        succeeded(&command.output().unwrap());
+        let line = [&arguments[..], &[&*cut, "--grad-checkpointing"]].concat();
+        succeeded(&place.launch(processes, &name, &line).output().unwrap());
         place.run(&name).equals(&place.run("kept"), 2);
     }
 }

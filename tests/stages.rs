@@ -110,8 +110,7 @@ fn stages_in_several_processes_change_no_bit_of_an_experiment() {
                 continue;
             }
             let (name, cut) = (format!("{stages}-{processes}"), format!("--stages={stages}"));
-            let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
-            command.args(place.small(&name, &[&arguments[..], &[&cut]].concat()).get_args());
+            let mut command = place.launch(processes, &name, &[&arguments[..], &[&cut]].concat());
             let output = succeeded(&command.output().unwrap());
             assert!(output.contains(&format!("in {stages} stages")), "{output}");
             place.run(&name).equals(&place.run("whole"), 2);
@@ -131,9 +130,7 @@ fn frozen_layers_change_no_bit_of_stages() {
         place.train(&whole, &arguments);
         for [stages, processes] in [[2, 1], [4, 1], [3, 2], [3, 6]] {
             let (name, cut) = (format!("{number}-{stages}-{processes}"), format!("--stages={stages}"));
-            let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
-            command.args(place.small(&name, &[&arguments[..], &[&cut]].concat()).get_args());
-            succeeded(&command.output().unwrap());
+            succeeded(&place.launch(processes, &name, &[&arguments[..], &[&cut]].concat()).output().unwrap());
             place.run(&name).equals(&place.run(&whole), 2);
         }
     }
@@ -157,19 +154,17 @@ fn a_run_is_resumed_on_another_cut() {
 #[test]
 fn a_stage_without_a_part_of_the_network_is_refused() {
     let place = Workplace::new();
-    for (points, shown) in [("10", "[10]"), ("0", "[0]")] {
-        let output = place.small("run", &["--stages=2", &format!("--split-points={points}")]).output().unwrap();
+    let parts = "every stage needs a part of the model, got '11' stages for a model of 10 parts; use --stages 10";
+    for (line, rule) in [
+        (
+            &["--stages=2", "--split-points=10"][..],
+            "the split points [10]; each later stage begins at a unit from 1 to 9",
+        ),
+        (&["--stages=2", "--split-points=0"], "the split points [0]; each later stage begins at a unit from 1 to 9"),
+        (&["--stages=11"], parts),
+    ] {
+        let output = place.small("run", line).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
-        let rule = format!("got the split points {shown}; each later stage begins at a unit from 1 to 9");
-        assert!(errors(&output).iter().any(|line| line.contains(&rule)), "{:?}", errors(&output));
+        assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));
     }
-}
-
-#[test]
-fn more_stages_than_the_network_has_parts_are_refused() {
-    let place = Workplace::new();
-    let output = place.small("run", &["--stages=11"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let rule = "every stage needs a part of the model, got '11' stages for a model of 10 parts; use --stages 10";
-    assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));
 }

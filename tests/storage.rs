@@ -8,7 +8,7 @@ use std::process::Command;
 use image::{Rgb, RgbImage};
 use tar::{Builder, Header};
 
-use crate::command::{IMAGES, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
+use crate::command::{IMAGES, STEPS_PER_EPOCH, Workplace, errors, kill, refused, succeeded, until};
 
 /// What `--data` and `--data-dir` say.
 const SOURCES: &[[&str; 2]] = &[
@@ -119,8 +119,7 @@ fn the_weights_are_the_same_from_every_source_and_across_a_kill_and_a_change_of_
             .spawn()
             .unwrap();
         until("a checkpoint is there", || moved.has_checkpoint() || child.try_wait().unwrap().is_some());
-        child.kill().unwrap();
-        wait(&mut child);
+        kill(&mut child);
         assert!(moved.latest_step() < EPOCHS * STEPS_PER_EPOCH, "the run was over before it was killed");
         place.train(&name("moved"), &[&training(world, at + 1)[..], &["--resume"]].concat());
         moved.equals(&calm, EPOCHS);
@@ -158,10 +157,8 @@ fn other_images_are_refused_whatever_their_source() {
     place.train("run", &[&training(&[], 0)[..], &["--max-steps=2"]].concat());
     fs::remove_file(place.path("folder/train/class0/00.jpg")).unwrap();
     succeeded(&place.bare(&["pack", "folder", "--output=images.pack"]).output().unwrap());
-    let output = place.small("run", &[&training(&[], 2)[..], &["--resume"]].concat()).output().unwrap();
-    let lines = errors(&output);
-    assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
-    assert!(lines[0].contains("images: saved fingerprint") && !lines[0].contains("data.source"), "{lines:?}");
+    let line = refused(&place.small("run", &[&training(&[], 2)[..], &["--resume"]].concat()).output().unwrap(), 2);
+    assert!(line.contains("images: saved fingerprint") && !line.contains("data.source"), "{line}");
 }
 
 #[test]
@@ -200,10 +197,9 @@ fn damaged_images_are_counted_in_the_log() {
     fs::write(&victim, &whole[..whole.len() / 2]).unwrap();
     let arguments = training(&[], 0);
     let output = place.small("run", &arguments).output().unwrap();
-    let lines = errors(&output);
-    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    let line = refused(&output, 1);
     for part in ["03.jpg' is cut off", "data.corrupt=skip"] {
-        assert!(lines[0].contains(part), "{lines:?}");
+        assert!(line.contains(part), "{line}");
     }
     let output = place.small("run", &[&arguments[..], &["data.corrupt=skip"]].concat()).output().unwrap();
     let said = succeeded(&output);
@@ -244,9 +240,8 @@ fn a_pack_without_an_image_is_not_written_nor_one_in_the_place_of_a_pipe() {
     }
     let pack = |output: &str| place.bare(&["pack", "broken", "--skip-corrupt", output]).output().unwrap();
     let output = pack("--output=new.pack");
-    let lines = errors(&output);
-    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
-    assert!(lines[0].contains("'broken' has no image to pack") && lines[0].contains("damaged"), "{lines:?}");
+    let line = refused(&output, 1);
+    assert!(line.contains("'broken' has no image to pack") && line.contains("damaged"), "{line}");
     assert!(!place.path("new.pack").exists());
     assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
     let output = pack("--output=pipe");
@@ -260,7 +255,7 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
     stored(&place);
     succeeded(&place.bare(&["pack", "folder", "--output=upright.pack", "--apply-exif"]).output().unwrap());
     let upright = ["--data=pack", "--data-dir=upright.pack"];
-    let refused = [
+    let cases = [
         (&["data=synthetic", "data.exif=apply"][..], "exif works with data folder, webdataset, parquet or pack only"),
         (&["data=synthetic", "data.decode=part"], "decode works with data folder, webdataset, parquet or pack only"),
         (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip works with data folder, webdataset or parquet only"),
@@ -268,11 +263,9 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
         (&upright, "was encoded with data.exif=apply, but data.exif is 'ignore'"),
         (&upright, "give data.exif=apply, or write the pack again without --apply-exif"),
     ];
-    for (arguments, part) in refused {
-        let output = place.bare(&[arguments, &["--dry-run"]].concat()).output().unwrap();
-        let lines = errors(&output);
-        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(lines[0].contains(part), "{lines:?}");
+    for (arguments, part) in cases {
+        let line = refused(&place.bare(&[arguments, &["--dry-run"]].concat()).output().unwrap(), 2);
+        assert!(line.contains(part), "{line}");
     }
     succeeded(&place.bare(&[&upright[..], &["--dry-run", "data.exif=apply"]].concat()).output().unwrap());
 }
@@ -285,9 +278,7 @@ fn a_build_without_parquet_names_the_feature() {
     fs::write(place.path("hub/train.parquet"), "PAR1").unwrap();
     let packing = ["pack", "hub", "--output=images.pack"];
     for arguments in [&["--data=parquet", "--data-dir=hub"][..], &packing] {
-        let output = place.bare(arguments).output().unwrap();
-        let lines = errors(&output);
-        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(lines[0].contains("parquet") && lines[0].contains("build with --features parquet"), "{lines:?}");
+        let line = refused(&place.bare(arguments).output().unwrap(), 2);
+        assert!(line.contains("parquet") && line.contains("build with --features parquet"), "{line}");
     }
 }

@@ -14,7 +14,7 @@ use kiln::metrics::Summary;
 use kiln_engine::checkpoint::Lock;
 use kiln_system::Result;
 
-use crate::command::{SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
+use crate::command::{self, SMALL, STEPS_PER_EPOCH, Workplace, errors, kill, signal, succeeded, until, wait};
 
 fn parsed(line: &[&str]) -> Result<(Option<PathBuf>, Vec<Point>)> {
     match Cli::try_parse_from([&["train", "sweep"], line].concat())? {
@@ -123,12 +123,8 @@ fn a_sweep_trains_every_point_and_compares_them() {
     // Its learning rate has come to its end, and a table with both would compare what cannot be compared.
     for (other, difference) in [("--epochs=2", "run.epochs: saved 1, now 2"), ("--batch-size=8", "saved 4, now 8")] {
         let output = sweep(&place, "grid", &grid, &["--epochs=1", other]).output().unwrap();
-        let lines = errors(&output);
-        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(
-            lines[0].contains(difference) && lines[0].contains("(and 3 more); give another --output-dir"),
-            "{lines:?}"
-        );
+        let line = command::refused(&output, 2);
+        assert!(line.contains(difference) && line.contains("(and 3 more); give another --output-dir"), "{line}");
     }
     assert_eq!(written(&place, "grid/learning_rate=0.02,seed=1"), before);
 }
@@ -204,8 +200,7 @@ fn a_killed_sweep_takes_its_run_along_and_goes_on_where_it_was() {
     assert_eq!(processes.len(), 1);
     let other = sweep(&place, "killed", &grid, &length).output().unwrap();
     assert!(errors(&other)[0].contains("another sweep is running in 'killed'"), "{:?}", errors(&other));
-    child.kill().unwrap();
-    wait(&mut child);
+    kill(&mut child);
     until("the run has ended, too", || !runs(&processes[0]));
     // Of a process that is killed, threads may hold the lock a little longer than it shows.
     until("nobody has the run's directory", || Lock::acquire(&place.path("killed/seed=2"), &mut |_| {}).is_ok());
@@ -228,8 +223,7 @@ fn a_signal_lets_the_run_save_and_ends_the_sweep_with_its_code() {
     let (grid, length) = (["run.seed=1,2"], ["--epochs=16", "--checkpoint-every=1epochs"]);
     for (name, code) in [("TERM", 143), ("INT", 130)] {
         let mut child = started(&place, sweep(&place, name, &grid, &length), &format!("{name}/seed=1"), 6);
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        signal(&child, name);
         assert_eq!(wait(&mut child), Some(code));
         let output = child.wait_with_output().unwrap();
         assert!(String::from_utf8_lossy(&output.stdout).contains("the same command continues"));

@@ -2,32 +2,25 @@
 
 use std::fs;
 use std::process::Output;
+use std::sync::Once;
 
 use kiln::metrics::{Links, links};
 use kiln_engine::checkpoint::{self, Keep, Snapshot, Store};
 use kiln_engine::state::{HostTensor, from_safetensors, to_safetensors};
 use sha2::{Digest, Sha256};
 
-use crate::command::{Run, Workplace, errors, succeeded};
+use crate::command::{Run, Workplace, errors, refused, succeeded};
 
 /// A run of ten steps with a checkpoint every other step, all of which are kept.
-fn trained(arguments: &[&str]) -> Workplace {
-    let place = Workplace::new();
-    let line = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "optim.ema_decay=0.9"];
-    place.train("run", &[&line[..], arguments].concat());
-    place
+const LINE: [&str; 4] = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "optim.ema_decay=0.9"];
+
+fn trained() -> Workplace {
+    static ONCE: Once = Once::new();
+    Workplace::prepared("kiln-verified", &ONCE, |place| drop(place.train("run", &LINE)))
 }
 
 fn verify(place: &Workplace, arguments: &[&str]) -> Output {
     place.bare(&[&["verify", "run"], arguments].concat()).output().unwrap()
-}
-
-/// The one line with which the command refuses.
-#[track_caller]
-fn refused(output: &Output) -> String {
-    let [line] = &errors(output)[..] else { panic!("{:?}", errors(output)) };
-    assert_eq!(output.status.code(), Some(1), "{line}");
-    line.clone()
 }
 
 fn log(run: &Run) -> Vec<String> {
@@ -62,7 +55,8 @@ fn with_other_loss(lines: &[String], step: usize) -> Vec<String> {
 
 #[test]
 fn a_run_is_what_it_says_on_any_placement() {
-    let place = trained(&["--gpu-ids=0,1"]);
+    let place = Workplace::new();
+    place.train("run", &[&LINE[..], &["--gpu-ids=0,1"]].concat());
     for arguments in [&["--stretches=0"][..], &["--stretches=0", "--", "--gpu-ids=0"]] {
         let text = succeeded(&verify(&place, arguments));
         let first = text.lines().next().unwrap();
@@ -81,10 +75,9 @@ fn a_run_is_what_it_says_on_any_placement() {
 
 #[test]
 fn a_resumed_run_goes_on_with_its_chain() {
-    let place = trained(&[]);
+    let place = trained();
     // The steps behind the checkpoint are repeated, and so are their lines.
-    let resume = "--resume=run/checkpoints/step-00000006";
-    place.train("run", &["--epochs=3", "--max-steps=12", "checkpoint.keep_last=100", "optim.ema_decay=0.9", resume]);
+    place.train("run", &[&LINE[..], &["--max-steps=12", "--resume=run/checkpoints/step-00000006"]].concat());
     assert_eq!(place.run("run").steps().len(), 12);
     assert!(succeeded(&verify(&place, &["--stretches=0"])).contains("verified    12 of 12 steps"));
 }
@@ -113,17 +106,15 @@ fn steps_before_other_settings_are_repeated_with_their_own() {
             fs::remove_dir_all(path).unwrap();
         }
     }
-    let refusal = refused(&verify(&place, &["--against=other"]));
+    let refusal = refused(&verify(&place, &["--against=other"]), 1);
     assert!(refusal.starts_with("train: the runs first differ at step 6, sum or update of "), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in optim.learning_rate"), "{refusal}");
 }
 
 #[test]
 fn steps_of_another_run_are_left_out() {
-    let place = trained(&[]);
-    let resume = "--resume=run/checkpoints/step-00000006";
-    let line = ["--epochs=3", "--max-steps=12", "checkpoint.keep_last=100", "optim.ema_decay=0.9", resume];
-    place.train("other", &line);
+    let place = trained();
+    place.train("other", &[&LINE[..], &["--max-steps=12", "--resume=run/checkpoints/step-00000006"]].concat());
     let text = succeeded(&place.bare(&["verify", "other", "--stretches=0"]).output().unwrap());
     assert!(text.contains("left out    steps 1 to 8: not in the log\n"), "{text}");
     assert!(text.ends_with("verified    4 of 4 steps, 2 of 2 stretches\n"), "{text}");
@@ -131,7 +122,7 @@ fn steps_of_another_run_are_left_out() {
 
 #[test]
 fn a_changed_line_does_not_fit_its_chain() {
-    let place = trained(&[]);
+    let place = trained();
     let run = place.run("run");
     let right = log(&run);
     let at = right.iter().position(|line| line.contains("\"step\":5,\"epoch\"")).unwrap() + 1;
@@ -141,7 +132,7 @@ fn a_changed_line_does_not_fit_its_chain() {
     twice.insert(at, right[at - 1].clone());
     for (wrong, line) in [(with_other_loss(&right, 5), at), (without, at), (twice, at + 1)] {
         write_log(&run, &wrong);
-        let refusal = refused(&verify(&place, &[]));
+        let refusal = refused(&verify(&place, &[]), 1);
         let expected = format!("train: line {line} of 'run/metrics.jsonl' does not follow from the one before: ");
         assert!(refusal.starts_with(&expected), "{refusal}");
     }
@@ -149,17 +140,17 @@ fn a_changed_line_does_not_fit_its_chain() {
 
 #[test]
 fn a_changed_step_is_named_even_if_its_chain_fits() {
-    let place = trained(&[]);
+    let place = trained();
     let run = place.run("run");
     write_log(&run, &linked_anew(&with_other_loss(&log(&run), 8)));
-    let refusal = refused(&verify(&place, &["--stretches=0"]));
+    let refusal = refused(&verify(&place, &["--stretches=0"]), 1);
     assert!(refusal.starts_with("train: step 8 differs: its loss is "), "{refusal}");
     assert!(refusal.ends_with(" when repeated; the steps from 7 up to it match the log"), "{refusal}");
 }
 
 #[test]
 fn a_changed_weight_is_named() {
-    let place = trained(&[]);
+    let place = trained();
     let run = place.run("run");
     let (step, path) = checkpoint::all(run.path()).unwrap().pop().unwrap();
     let mut loaded = checkpoint::read(&path).unwrap();
@@ -172,30 +163,29 @@ fn a_changed_weight_is_named() {
     let files = loaded.files.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
     let snapshot = Snapshot { step, epoch: loaded.epoch, accuracy: None, files };
     Store::open(run.path()).unwrap().save(&snapshot, false, Keep { last: 100, best: 1 }).unwrap();
-    let refusal = refused(&verify(&place, &["--stretches=0"]));
+    let refusal = refused(&verify(&place, &["--stretches=0"]), 1);
     let expected = format!("train: '{name}' in 'run/checkpoints/step-00000010' differs from the repeated steps: ");
     assert!(refusal.starts_with(&expected), "{refusal}");
 }
 
 /// Compares `run` with another run of ten steps.
 fn against(place: &Workplace, other: &str, arguments: &[&str]) -> Output {
-    let line = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "optim.ema_decay=0.9"];
-    place.train(other, &[&line[..], arguments].concat());
+    place.train(other, &[&LINE[..], arguments].concat());
     verify(place, &["--against", other])
 }
 
 #[test]
 fn the_first_unit_in_which_two_runs_part_is_named() {
-    let place = trained(&[]);
+    let place = trained();
     let text = succeeded(&against(&place, "spread", &["--gpu-ids=0,1"]));
     assert!(text.ends_with("equal       10 steps, and the weights in all common checkpoints\n"), "{text}");
     // Momentum matters from the second update on, whose result is in the first checkpoint.
-    let refusal = refused(&against(&place, "slower", &["optim.momentum=0.8"]));
+    let refusal = refused(&against(&place, "slower", &["optim.momentum=0.8"]), 1);
     assert!(refusal.starts_with("train: the runs first differ at step 2, sum or update of "), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in optim.momentum"), "{refusal}");
     // Resumed with another setting behind the checkpoint of the sixth step.
     let resume = ["--resume=run/checkpoints/step-00000006", "--force-config", "data.random_erasing=1"];
-    let refusal = refused(&against(&place, "other", &resume));
+    let refusal = refused(&against(&place, "other", &resume), 1);
     let expected = "train: the runs first differ at step 7, replica 0, micro-batch 0, forward pass of conv1 and bn1 or its input: ";
     assert!(refusal.starts_with(expected), "{refusal}");
     assert!(refusal.ends_with("; their settings differ in data.random_erasing"), "{refusal}");
@@ -203,11 +193,11 @@ fn the_first_unit_in_which_two_runs_part_is_named() {
 
 #[test]
 fn a_run_that_is_not_what_its_steps_compute_is_told_from_another() {
-    let place = trained(&[]);
+    let place = trained();
     drop(against(&place, "other", &[]));
     let other = place.run("other");
     write_log(&other, &linked_anew(&with_other_loss(&log(&other), 8)));
-    let refusal = refused(&verify(&place, &["--against=other"]));
+    let refusal = refused(&verify(&place, &["--against=other"]), 1);
     assert!(
         refusal.starts_with("train: both runs compute the same here, but step 8 in the log of 'other' differs"),
         "{refusal}"
@@ -217,7 +207,7 @@ fn a_run_that_is_not_what_its_steps_compute_is_told_from_another() {
 #[test]
 fn what_cannot_be_verified_is_refused() {
     let place = Workplace::new();
-    assert!(refused(&verify(&place, &[])).contains("cannot read 'run/metrics.jsonl'"));
+    assert!(refused(&verify(&place, &[]), 1).contains("cannot read 'run/metrics.jsonl'"));
     place.train("run", &["--max-steps=1"]);
     fs::remove_dir_all(place.path("run/checkpoints/step-00000001")).unwrap();
     let output = verify(&place, &[]);
@@ -261,7 +251,7 @@ fn a_repetition_writes_nothing_but_its_own_directory() {
     succeeded(&verify(&place, &["--stretches=0"]));
     unchanged();
     let apart = verify(&place, &["--against=other"]);
-    assert!(refused(&apart).contains("the runs first differ at"));
+    assert!(refused(&apart, 1).contains("the runs first differ at"));
     unchanged();
     // The same holds for the short runs of a measurement.
     let url = format!("--checkpoint-url=file://{}", place.path("measured").display());

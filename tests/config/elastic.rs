@@ -49,6 +49,7 @@ fn elastic_runs_that_cannot_be_are_refused() {
         (&["--elastic=1:4", "--dist-url=tcp://n:1", "--nnodes=2"], "assigns ranks itself"),
         (&["--elastic", "--no-sync-bn"], "synchronised batch-norm"),
         (&["--elastic", "--requeue"], "requeue cannot be combined with"),
+        (&["--elastic", "--shard-optimizer"], "remove --shard-optimizer or --elastic"),
         (&["--elastic", "--lost-after=2"], "at least three heartbeats"),
         (&["--elastic", "--heartbeat=0"], "heartbeat must be"),
         (&["--elastic=sometimes"], "such as 1:4"),

@@ -12,7 +12,7 @@ impl Launch {
     fn of(arguments: &[&str]) -> Self {
         let place = Workplace::new();
         let line = ["--world-size=3", "--batch-size=2", "--epochs=500", "--checkpoint-every=3steps", "--timeout=2"];
-        let mut command = launch(&place, 3, "run", &[&line[..], &["--deterministic"], arguments].concat());
+        let mut command = place.launch(3, "run", &[&line[..], &["--deterministic"], arguments].concat());
         let launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { launcher, place }
     }
@@ -137,16 +137,8 @@ fn a_signal_at_any_rank_saves_once_for_all() {
 #[test]
 fn a_failure_of_one_process_is_heard_by_all() {
     let place = Workplace::new();
-    let folder = |dir: &str| {
-        for (split, class, name) in [("train", "a", "1"), ("train", "b", "2"), ("val", "a", "3"), ("val", "b", "4")] {
-            let path = place.path(&format!("{dir}/{split}/{class}/{name}.png"));
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            image::RgbImage::from_pixel(8, 8, image::Rgb([7, 8, 9])).save(path).unwrap();
-        }
-    };
-    folder("good");
-    folder("bad");
-    let victim = place.path("bad/train/b/2.png");
+    ["good", "bad"].iter().for_each(|folder| photographs(&place.path(folder), 8));
+    let victim = place.path("bad/train/dog/one.png");
     let length = std::fs::read(&victim).unwrap().len();
     std::fs::write(&victim, vec![0; length]).unwrap();
     let port = free_port();
@@ -156,10 +148,10 @@ fn a_failure_of_one_process_is_heard_by_all() {
     };
     let outputs = together(vec![start(0, "good"), start(1, "bad")]);
     assert_eq!(outputs[1].status.code(), Some(1), "{:?}", errors(&outputs[1]));
-    assert!(errors(&outputs[1])[0].contains("2.png"), "{:?}", errors(&outputs[1]));
+    assert!(errors(&outputs[1])[0].contains("dog/one.png"), "{:?}", errors(&outputs[1]));
     assert_eq!(outputs[0].status.code(), Some(75), "{:?}", errors(&outputs[0]));
     let verdict = errors(&outputs[0]).concat();
-    assert!(verdict.contains("rank 1 (host ") && verdict.contains("2.png"), "{verdict}");
+    assert!(verdict.contains("rank 1 (host ") && verdict.contains("dog/one.png"), "{verdict}");
 }
 
 /// Other images are another experiment.

@@ -43,10 +43,7 @@ impl Chaos {
         let victim = self.below(self.members.len());
         let mut child = self.members.swap_remove(victim);
         match way {
-            Way::Killed => {
-                child.kill().unwrap();
-                child.wait().unwrap();
-            }
+            Way::Killed => kill(&mut child),
             Way::Stopped => {
                 signal(&child, "STOP");
                 self.stopped.push(child);
@@ -82,10 +79,7 @@ impl Chaos {
             assert!(lines.is_empty(), "{lines:?}");
         }
         // They wake up, find that the run goes on or is over without them, and end.
-        for child in &mut self.stopped {
-            signal(child, "KILL");
-            child.wait().unwrap();
-        }
+        self.stopped.iter_mut().for_each(kill);
         let calm = self.job.calm();
         self.job.run().equals(&calm, epochs);
         let numbers: Vec<u64> = self.job.generations().iter().map(|it| it.generation).collect();

@@ -31,8 +31,7 @@ fn a_process_does_not_join_with_a_directory_that_another_run_has() {
     member.arg("--output-dir=taken");
     let lines = ends(spawn(member), Some(75));
     assert!(lines.concat().contains(&format!("'taken' is in use by process {} on host", other.id())), "{lines:?}");
-    other.kill().unwrap();
-    wait(&mut other);
+    kill(&mut other);
     ends(first, Some(0));
     job.run().equals(&job.calm(), 50);
 }

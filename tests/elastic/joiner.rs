@@ -119,12 +119,10 @@ fn a_process_that_is_not_connected_in_time_stays_in_reserve() {
     until("it is left in reserve", || said.try_iter().any(|line| line.contains(&name)));
     job.steps(3);
     assert_eq!(job.generations().len(), 1);
-    second.kill().unwrap();
-    second.wait().unwrap();
+    kill(&mut second);
     signal(&first, "TERM");
     ends(first, Some(143));
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
+    kill(&mut rendezvous);
 }
 
 #[test]
@@ -136,6 +134,5 @@ fn a_process_that_is_never_answered_gives_up() {
     let lines = ends(job.start_elsewhere(&["--elastic-timeout=3", &address]), Some(75)).concat();
     assert!(link.has_asked(), "{lines}");
     assert!(lines.contains("could not be reached for 3.0 s: no answer to its introduction for"), "{lines}");
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
+    kill(&mut rendezvous);
 }

@@ -91,8 +91,7 @@ fn another_configuration_is_refused_and_the_run_goes_on() {
 #[test]
 fn a_launch_names_the_address_that_members_asks() {
     let place = Workplace::new();
-    let mut command = place.bare(&["launch", "--nproc=2", "--", "--elastic=1:2"]);
-    command.args(place.small("run", &["--epochs=100000"]).get_args());
+    let mut command = place.launch(2, "run", &["--epochs=100000", "--elastic=1:2"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let (mut output, mut first) = (BufReader::new(child.stdout.take().unwrap()), String::new());
     output.read_line(&mut first).unwrap();
@@ -102,6 +101,5 @@ fn a_launch_names_the_address_that_members_asks() {
         let output = place.bare(&["members", "--dist-url", address]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).contains("running")
     });
-    child.kill().unwrap();
-    wait(&mut child);
+    kill(&mut child);
 }

@@ -12,8 +12,7 @@ fn generations_over_nccl_change_no_bit() {
     let mut second = start("").unwrap();
     job.has_members(2);
     job.steps(5);
-    second.kill().unwrap();
-    second.wait().unwrap();
+    kill(&mut second);
     job.has_members(1);
     job.steps(3);
     let third = start("").unwrap();

@@ -75,29 +75,6 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
 }
 
 #[test]
-fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
-    let job = Job::new("1:4", &LONG);
-    let mut rendezvous = job.rendezvous();
-    let first = job.start_elsewhere(&[]);
-    until("the run begins", || !job.run().steps().is_empty());
-    let second = job.start_elsewhere(&[]);
-    until("both compute", || job.generations().len() == 2);
-    job.steps(5);
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
-    let before = job.generations().len();
-    std::thread::sleep(Duration::from_millis(300));
-    let rendezvous = job.rendezvous();
-    job.steps(10);
-    assert_eq!(job.generations().len(), before, "the members told the new one where they are");
-    let third = job.join();
-    for child in [first, second, third, rendezvous] {
-        ends(child, Some(0));
-    }
-    job.run().equals(&job.calm(), 100);
-}
-
-#[test]
 fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
     let job = Job::new("1:4", &["--epochs=5000"]);
     let mut rendezvous = job.rendezvous();
@@ -105,8 +82,7 @@ fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
     until("the run begins", || !job.run().steps().is_empty());
     let second = job.start_elsewhere(&["--elastic-timeout=3"]);
     until("both compute", || job.generations().len() == 2);
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
+    kill(&mut rendezvous);
     std::thread::sleep(LOST_AFTER);
     let paused = job.run().steps().len();
     std::thread::sleep(LOST_AFTER);
@@ -124,8 +100,7 @@ fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let second = job.join();
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
+    kill(&mut rendezvous);
     let address = format!("127.0.0.1:{}", job.port);
     until("a trainer holds it", || std::net::TcpStream::connect(&address).is_ok());
     let before = job.generations().len();
@@ -170,10 +145,8 @@ fn members_are_shown_and_one_of_them_leaves_when_asked() {
 #[test]
 fn processes_of_a_launch_may_die() {
     let job = Job::new("1:3", &["--epochs=100", "--width=8", "--elastic=1:3", "--heartbeat=0.1", "--lost-after=1.5"]);
-    let mut command = job.place.bare(&["launch", "--nproc=3", "--"]);
     let line: Vec<&str> = job.line.iter().map(String::as_str).collect();
-    command.args(job.place.small("run", &line).get_args());
-    let launcher = spawn(command);
+    let launcher = spawn(job.place.launch(3, "run", &line));
     until("all compute", || job.generations().last().is_some_and(|generation| generation.members == 3));
     job.steps(3);
     let victims = Command::new("pkill").args(["-KILL", "-o", "-P", &launcher.id().to_string()]).status().unwrap();

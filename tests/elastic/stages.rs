@@ -18,16 +18,6 @@ fn last_start(job: &Job) -> usize {
 }
 
 #[test]
-fn a_process_alone_trains_stages_as_without_elastic() {
-    let place = Workplace::new();
-    let line = [&EIGHT[..], &["--epochs=3"]].concat();
-    crate::stand_in::over_gloo_only();
-    place.train("calm", &line);
-    place.train("run", &[&line[..], &CUT, &["--elastic", "--gpu-ids=0,1"]].concat());
-    place.run("run").equals(&place.run("calm"), 3);
-}
-
-#[test]
 fn a_process_that_leaves_hands_its_stages_over() {
     let job = job(&["--epochs=50", "optim.ema_decay=0.9", "--checkpoint-every=never"]);
     let first = job.start();

@@ -44,8 +44,7 @@ fn a_writer_that_wakes_after_another_one_took_over_takes_part_again() {
     assert!(lines.iter().any(|line| line.contains("was not saved here")), "{lines:?}");
     signal(&other, "TERM");
     ends(other, Some(143));
-    rendezvous.kill().unwrap();
-    rendezvous.wait().unwrap();
+    kill(&mut rendezvous);
     let reached = format!("--max-steps={}", job.run().latest_step());
     let line: Vec<&str> = job.line.iter().map(String::as_str).collect();
     job.place.train("calm", &[&line[..], &[&reached]].concat());

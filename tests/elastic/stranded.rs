@@ -18,10 +18,7 @@ fn stranded(job: &Job, way: Way, directories: [&str; 2]) -> (Child, [Child; 2]) 
     job.has_members(3);
     job.steps(3);
     match way {
-        Way::Killed => {
-            holder.kill().unwrap();
-            holder.wait().unwrap();
-        }
+        Way::Killed => kill(&mut holder),
         Way::Stopped => signal(&holder, "STOP"),
     }
     (holder, others)
@@ -68,8 +65,7 @@ fn a_signal_saves(way: Way, directories: [&str; 2]) {
         assert!(names.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp")), "half a checkpoint is left");
         assert!(checkpoints.join("latest").exists());
     }
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    kill(&mut holder);
 }
 
 #[test]

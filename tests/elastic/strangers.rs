@@ -98,8 +98,7 @@ fn whoever_takes_the_address_of_a_lost_rendezvous_ends_nobody() {
     let mut first = rendezvous();
     let members = [member(), member()];
     until("both compute", || job.generations().last().is_some_and(|generation| generation.members == 2));
-    first.kill().unwrap();
-    first.wait().unwrap();
+    kill(&mut first);
     Impostor::new(job.port, |mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 410 the words of a stranger\r\n\r\n");
     })
@@ -224,7 +223,7 @@ fn strangers_who_come_again_and_again_keep_no_visitor_out() {
     let is_over = AtomicBool::new(false);
     let answers: Vec<_> = thread::scope(|scope| {
         (0..3).for_each(|_| drop(scope.spawn(|| crowd(&address, &is_over))));
-        let answers = (0..12).map(|_| members(&place, &address)).collect();
+        let answers = (0..3).map(|_| members(&place, &address)).collect();
         is_over.store(true, Ordering::SeqCst);
         answers
     });
@@ -246,13 +245,13 @@ fn those_who_are_turned_away_are_counted() {
         let mut command = place.bare(&["members", "--dist-url", &format!("tcp://{address}")]);
         command.env("KILN_JOB_SECRET", "known to nobody else than this").output().unwrap()
     };
-    for output in (0..20).map(wrong) {
+    for output in (0..2).map(wrong) {
         assert_eq!(output.status.code(), Some(2));
         let line = errors(&output).concat();
         assert!(line.contains("did not prove that it knows the job's secret") && line.contains(&address), "{line}");
     }
     let log = end(service);
-    assert!(log.len() == 2 && log[1].contains("69 more connections"), "{log:?}");
+    assert!(log.len() == 2 && log[1].contains("51 more connections"), "{log:?}");
     assert!(!log.concat().contains("stranger"), "{log:?}");
 }
 

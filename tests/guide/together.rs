@@ -4,11 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 
 use super::*;
-use crate::command::{until, wait};
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use crate::command::{free_port, kill, signal, until, wait};
 
 /// A place with data and a secret that is nobody else's to read.
 fn with_secret() -> Workplace {
@@ -104,11 +100,10 @@ fn processes_that_come_and_go() {
     let gone = members.remove(gone);
     assert_eq!(gone.wait_with_output().unwrap().status.code(), Some(0));
     for mut member in members {
-        assert!(Command::new("kill").arg(member.id().to_string()).status().unwrap().success());
+        signal(&member, "TERM");
         assert_eq!(wait(&mut member), Some(143));
     }
-    rendezvous.kill().unwrap();
-    wait(&mut rendezvous);
+    kill(&mut rendezvous);
     let alone = line("train --elastic --gpu-ids");
     let said = succeeded(&alone.command(&place, &[], &[&SHORT[..], &["--world-size=2"]].concat()).output().unwrap());
     assert!(said.contains("checkpoint"), "{said}");

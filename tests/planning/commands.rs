@@ -94,16 +94,13 @@ fn processes_plan_the_same_stages() {
     let common = [&common[..], &["--world-size=1", "--batch-size=4"]].concat();
     place.train("whole", &common);
     for (name, more) in [("planned", &["--stages=auto"][..]), ("linked", &["--stages=auto", "--link=100"])] {
-        let mut command = place.bare(&["launch", "--nproc=3", "--"]);
-        command.args(place.small(name, &[&common[..], more].concat()).get_args());
-        let output = succeeded(&command.output().unwrap());
+        let output = succeeded(&place.launch(3, name, &[&common[..], more].concat()).output().unwrap());
         assert!(output.contains("stages      3 of units "), "{output}");
         assert_eq!(decided(&place, name)[0], "--stages=3");
         place.run(name).equals(&place.run("whole"), 1);
     }
-    let mut command = place.bare(&["launch", "--nproc=3", "--"]);
-    command.args(place.small("odd", &[&common[..], &["--stages=auto", "--world-size=2"]].concat()).get_args());
-    let output = command.output().unwrap();
+    let odd = [&common[..], &["--stages=auto", "--world-size=2"]].concat();
+    let output = place.launch(3, "odd", &odd).output().unwrap();
     assert_ne!(output.status.code(), Some(0));
     let rule = "got '3' devices for a world size of '2'";
     assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));

@@ -2,19 +2,11 @@
 //! elsewhere.
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use kiln::metrics::Summary;
 
-use super::copy_some;
-use crate::command::{STEPS_PER_EPOCH, Workplace, errors, succeeded, until};
-
-/// The one line with which a command refuses, and its exit code.
-#[track_caller]
-fn refused(output: &Output) -> (i32, String) {
-    let [line] = &errors(output)[..] else { panic!("{:?}", errors(output)) };
-    (output.status.code().unwrap(), line.clone())
-}
+use crate::command::{STEPS_PER_EPOCH, Workplace, copy, errors, refused, signal, succeeded, until};
 
 #[test]
 fn what_cannot_be_resumed_is_refused_before_the_images_are_looked_for() {
@@ -35,13 +27,12 @@ fn what_cannot_be_resumed_is_refused_before_the_images_are_looked_for() {
             "'unsaved' holds no checkpoint to resume from; give another --output-dir",
         ),
         (&["--resume=file"], "'file' holds no checkpoint to resume from"),
+        (&["--resume", "--dry-run"], "there is no run in 'runs' to resume"),
+        (&["--resume=nowhere", "--elastic=1:1"], missing),
+        (&["config", "--resume=nowhere"], missing),
     ] {
-        for more in [&[][..], &["--dry-run"], &["--elastic=1:1"]] {
-            let (code, line) = refused(&place.bare(&[arguments, more].concat()).output().unwrap());
-            assert!(code == 2 && line.contains(rule), "{arguments:?} {more:?}: {code}, {line}");
-        }
-        let (_, line) = refused(&place.bare(&[&["config"], arguments].concat()).output().unwrap());
-        assert!(line.contains(rule), "{line}");
+        let line = refused(&place.bare(arguments).output().unwrap(), 2);
+        assert!(line.contains(rule), "{arguments:?}: {line}");
     }
     let wrong = errors(&place.bare(&["--resume=nowhere", "--lr=fast", "--epochs=0"]).output().unwrap());
     assert_eq!(wrong.len(), 2, "wrong settings are said first, all of them: {wrong:?}");
@@ -52,21 +43,20 @@ fn a_dry_run_refuses_what_the_run_would_refuse() {
     let place = Workplace::new();
     place.train("run", &["--epochs=2", "--max-steps=3"]);
     fs::write(place.path("file"), "").unwrap();
-    for (arguments, rule) in [
-        (&["--output-dir=run", "--resume", "--world-size=4"][..], "parallel.world_size: saved 2, now 4"),
-        (&["--output-dir=run", "--resume", "--force-config", "--width=8"], "do not fit this model"),
-        (&["--output-dir=run"], "'run' already holds checkpoints"),
-        (&["--output-dir=file/run"], "give another --output-dir"),
-        (&["--output-dir=new", "--checkpoint=nowhere/best.pt"], "there is no directory 'nowhere'"),
+    for (arguments, code, rule) in [
+        (&["--output-dir=run", "--resume", "--world-size=4"][..], 2, "parallel.world_size: saved 2, now 4"),
+        (&["--output-dir=run", "--resume", "--force-config", "--width=8"], 1, "check --stem, --width, model.bn_parts"),
+        (&["--output-dir=run"], 2, "'run' already holds checkpoints; a new run needs one of its own: continue"),
+        (&["--output-dir=file/run"], 2, "give another --output-dir"),
+        (&["--output-dir=new", "--checkpoint=nowhere/best.pt"], 2, "there is no directory 'nowhere'"),
     ] {
         let before = place.snapshot();
-        let mut said = Vec::new();
-        for more in [&["--dry-run"][..], &[]] {
+        let said = [&["--dry-run"][..], &[]].map(|more| {
             let output = place.small("other", &[&["--epochs=2"], arguments, more].concat()).output().unwrap();
-            said.push(refused(&output));
             assert!(place.snapshot() == before, "{arguments:?} wrote something");
-        }
-        assert!(said[0] == said[1] && said[0].1.contains(rule), "{said:?}");
+            refused(&output, code)
+        });
+        assert!(said[0] == said[1] && said[0].contains(rule), "{said:?}");
     }
     let plan = succeeded(&place.small("run", &["--epochs=2", "--resume", "--dry-run"]).output().unwrap());
     assert!(plan.contains("resuming    run/checkpoints/step-00000003 after step 3, in epoch 1"), "{plan}");
@@ -79,7 +69,7 @@ fn a_copy_without_links_has_the_same_newest_and_best_checkpoint() {
     let target = |pointer: &str| fs::read_link(place.run("run").checkpoint(pointer)).unwrap();
     let best = target("best");
     assert_ne!(best, target("latest"), "the test would say nothing");
-    copy_some(&place.path("run"), &place.path("copied"), false);
+    copy(&place.path("run"), &place.path("copied"), false);
     for which in ["best", "latest"] {
         let line = ["evaluate", "--checkpoint=copied", "--which", which, "data=synthetic", "data.val_size=16"];
         let said = succeeded(&place.bare(&line).output().unwrap());
@@ -127,7 +117,7 @@ fn a_session_without_a_whole_epoch_counts_those_before() {
     let mut resumed = place.small("run", &[&line[..], &["--resume"]].concat());
     let child = resumed.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("a few more steps are done", || place.run("run").steps().len() > 103);
-    assert!(Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap().success());
+    signal(&child, "TERM");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143));
     let said = String::from_utf8(output.stdout).unwrap();

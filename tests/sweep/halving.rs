@@ -81,7 +81,7 @@ fn several_runs_at_a_time_save_at_a_signal_and_end_as_one_at_a_time() {
     until("the second run is under way", || place.run("grid/seed=2").has_checkpoint());
     assert_eq!(children(&child).len(), 2);
     assert!(!place.path("grid/seed=3").exists());
-    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    signal(&child, "TERM");
     assert_eq!(wait(&mut child), Some(143));
     for seed in ["grid/seed=1", "grid/seed=2"] {
         assert_eq!(place.run(seed).latest_step(), place.run(seed).steps().len(), "{seed}: saved after the last step");
