@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use kiln_data::auto_augment::{Sampling, Space, Step};
-use kiln_data::{Augment, DataConfig, Normalization, Operation, rand_augment};
+use kiln_data::{Augment, DataConfig, Normalization, Operation, SampleKey, rand_augment};
 use sha2::{Digest, Sha256};
 
 use super::{key, normalized};
