@@ -3,7 +3,6 @@
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
 //! pass. Here they are separate functions that a backend may override (see `flex` and `torch`); the default bodies
 //! are Burn's own. Bias and dilation are not supported: Kiln's networks have none.
-//! For groups see `grouped.rs`.
 
 use std::any::Any;
 use std::fmt::{Debug, Formatter};
@@ -22,7 +21,6 @@ use kiln_kernels::Trim;
 use super::batch_norm::BatchNormOps;
 use super::epilogue::Epilogue;
 use super::gradient::register;
-use super::grouped::by_group;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
@@ -146,6 +144,33 @@ impl<B: ConvOps> PreparedKernel<B> {
 fn slices(trim: &Trim) -> [Slice; 4] {
     let [outputs, inputs, ..] = trim.whole;
     [0..outputs, 0..inputs, trim.rows.clone(), trim.columns.clone()].map(Slice::from)
+}
+
+/// The axis along which groups divide each operand: images, kernels, the gradient of the output.
+const AXES: [usize; 3] = [1, 0, 1];
+
+/// One of the three products for any number of groups ("Aggregated Residual Transformations for Deep Neural Networks",
+/// Xie et al., 2017): group by group, where the backend has no kernel for all at once. The results are joined along
+/// `axis`.
+pub(super) fn by_group<B: ConvOps, const N: usize>(
+    operands: [FloatTensor<B>; N],
+    axis: usize,
+    sliding: Sliding,
+    product: impl Fn([FloatTensor<B>; N], Sliding) -> FloatTensor<B>,
+) -> FloatTensor<B> {
+    if sliding.groups == 1 || B::HAS_GROUPS {
+        return product(operands, sliding);
+    }
+    let part = |operand: usize, group: usize| {
+        let (operand, axis) = (&operands[operand], AXES[operand]);
+        let mut ranges: [_; 4] = operand.shape().dims().map(|size: usize| 0..size);
+        let size = ranges[axis].end / sliding.groups;
+        ranges[axis] = group * size..(group + 1) * size;
+        B::float_slice(operand.clone(), &ranges.map(Slice::from))
+    };
+    let of_one = Sliding { groups: 1, ..sliding };
+    let of_group = |group: usize| product(std::array::from_fn(|operand| part(operand, group)), of_one);
+    B::float_cat((0..sliding.groups).map(of_group).collect(), axis)
 }
 
 /// The weight trimmed for images of the shape of `x`, how it moves over them, and what was trimmed.

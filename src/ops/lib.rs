@@ -19,7 +19,6 @@ mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
-mod grouped;
 mod host;
 pub mod images;
 mod node;

@@ -16,10 +16,9 @@ use update::parallel_for;
 
 use super::batch_norm::{BatchNormOps, free};
 use super::branch::BranchOps;
-use super::conv::{ConvOps, PreparedKernel};
+use super::conv::{ConvOps, PreparedKernel, by_group};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
-use super::grouped::by_group;
 use super::host::HostOps;
 use super::pool::{PoolOps, Pooled, mean};
 use super::precision::as_type;
