@@ -126,19 +126,14 @@ impl Line<'_> {
 
 /// The aliases that are flags, for the command line's parser, each with its name in kebab-case without `--`.
 pub fn flags() -> impl Iterator<Item = (String, Named)> {
-    let own = || named([launchers::FLAGS, scripts::FLAGS, timm::FLAGS]);
-    let is_taken =
-        move |long: &str| own().any(|(name, _)| name.strip_prefix("--") == Some(long)) || flag::find(long).is_some();
+    let own = named([launchers::FLAGS, scripts::FLAGS, timm::FLAGS]);
+    let of_origins = origins::ORIGINS.iter().flat_map(|origin| named([origin.words]));
+    let long = |alias: Named| Some((alias.0.strip_prefix("--")?.to_string(), alias));
     let keys = all().filter_map(|alias| Some((alias.0.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
-    let mut seen = BTreeSet::new();
-    let of_origins = origins::ORIGINS.iter().flat_map(|origin| named([origin.words])).filter_map(move |alias| {
-        let long = alias.0.strip_prefix("--").filter(|long| !is_taken(long) && seen.insert(*long))?;
-        Some((long.into(), alias))
-    });
-    own()
-        .map(|alias| (alias.0.trim_start_matches('-').into(), alias))
-        .chain(keys.filter(move |key| !is_taken(&key.0)))
-        .chain(of_origins)
+    let longs = flag::all().flat_map(|flag| flag.aliases.iter().chain([&flag.long]));
+    let mut taken: BTreeSet<String> = longs.map(|long| long.to_string()).collect();
+    let all = own.filter_map(long).chain(keys).chain(of_origins.filter_map(long));
+    all.filter(move |(long, _)| taken.insert(long.clone()))
 }
 
 pub fn all() -> impl Iterator<Item = Named> {
