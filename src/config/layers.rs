@@ -20,13 +20,32 @@ use super::schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-#[rustfmt::skip]
 pub const SESSION_KEYS: [&str; 26] = [
-    "run.max_steps", "run.stop_after", "run.max_time", "run.fast_dev_run", "run.output_dir", "run.dry_run",
-    "run.progress", "run.requeue", "checkpoint.resume", "checkpoint.force_config", "parallel.rank", "parallel.nnodes",
-    "parallel.stages", "parallel.split_points", "parallel.shard_optimizer", "parallel.elastic",
-    "parallel.elastic_timeout", "parallel.heartbeat", "parallel.lost_after", "parallel.dist_url",
-    "parallel.dist_backend", "parallel.link", "parallel.dist_interface", "parallel.job_id", "parallel.job_secret_file",
+    "run.max_steps",
+    "run.stop_after",
+    "run.max_time",
+    "run.fast_dev_run",
+    "run.output_dir",
+    "run.dry_run",
+    "run.progress",
+    "run.requeue",
+    "checkpoint.resume",
+    "checkpoint.force_config",
+    "parallel.rank",
+    "parallel.nnodes",
+    "parallel.stages",
+    "parallel.split_points",
+    "parallel.shard_optimizer",
+    "parallel.elastic",
+    "parallel.elastic_timeout",
+    "parallel.heartbeat",
+    "parallel.lost_after",
+    "parallel.dist_url",
+    "parallel.dist_backend",
+    "parallel.link",
+    "parallel.dist_interface",
+    "parallel.job_id",
+    "parallel.job_secret_file",
     "parallel.insecure",
 ];
 
