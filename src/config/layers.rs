@@ -179,8 +179,8 @@ impl Reader<'_> {
         self.origin.and_then(|origin| origin.word(name)).or_else(|| alias::find(name))
     }
 
-    /// Whether `value` stands for no value of `key`. Torch's `env://` does, which refers to a launcher's variables: they
-    /// are always read. -1 does in scripts that ask those variables then.
+    /// Whether `value` stands for no value of `key`. Torch's `env://` does, which refers to a launcher's variables:
+    /// they are always read. -1 does in scripts that ask those variables then.
     fn is_unset(&self, key: &str, value: &str) -> bool {
         let is_asked = self.origin.is_some() && ["parallel.world_size", "parallel.rank"].contains(&key);
         (key, value.trim()) == ("parallel.dist_url", "env://") || (is_asked && value == "-1")

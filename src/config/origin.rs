@@ -134,8 +134,8 @@ fn settle_rate(origin: &Origin, layers: &Layers, config: &mut Config) -> Option<
     Some(format!("the learning rate {rate} is for {IMAGES} images: {ours} for a replica's batch"))
 }
 
-/// A line for a rate that Kiln scales in another way than the origin whose words `request` has, if its words are those of
-/// one alone.
+/// A line for a rate that Kiln scales in another way than the origin whose words `request` has, if its words are those
+/// of one alone.
 pub(super) fn hint(request: &Request, layers: &Layers, config: &Config) -> Option<String> {
     let arguments = request.arguments.iter().filter_map(|argument| Some(alias::find(pair(argument)?.0)?.0));
     let words: Vec<_> = request.flags.iter().map(|flag| flag.key.as_str()).chain(arguments).collect();

@@ -1,11 +1,11 @@
 //! Images from files, folders, shards, Parquet files and packs; augmentation and batches, with the same bits
 //! everywhere.
 //!
-//! Read in this order: `normalization`, `config`, `dataset` (images as bytes), its sources `cifar` (with `pickle`, which
-//! reads files of PyTorch, too) and `synthetic`; `samples` (encoded images, wherever they are stored), its sources
-//! `folder`, `shards`, `parquet` and `pack`, with `classes` and an `index` each, and `splits`; `store` and `remote` say
-//! where files are; then `key`, `augment`, `mixing` and `batch`. This crate knows no network or device; the engine
-//! decides the order of samples.
+//! Read in this order: `normalization`, `config`, `dataset` (images as bytes), its sources `cifar` (with `pickle`,
+//! which reads files of PyTorch, too) and `synthetic`; `samples` (encoded images, wherever they are stored), its
+//! sources `folder`, `shards`, `parquet` and `pack`, with `classes` and an `index` each, and `splits`; `store` and
+//! `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. This crate knows no network or device;
+//! the engine decides the order of samples.
 
 pub mod augment;
 pub mod auto_augment;

@@ -303,8 +303,8 @@ pub fn normalize<B: BatchNormOps>(
     tensor(B::bn_normalize(primitive(x), factors.map(primitive), epilogue.map(primitive)))
 }
 
-/// `[first, second, length]` as `[second, first, length]`, for batches in parts: a differentiable primitive, since it moves
-/// all activations.
+/// `[first, second, length]` as `[second, first, length]`, for batches in parts: a differentiable primitive, since it
+/// moves all activations.
 pub fn swapped<B: BatchNormOps>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     tensor(B::bn_swapped(primitive(x)))
 }

@@ -81,9 +81,9 @@ impl Classification {
         Ok(HostBatch { branches: self.branches(shard), ..batch })
     }
 
-    /// Stochastic depth (Huang et al. 2016): the factors of the residual branches of each image, which are left out with
-    /// a probability that rises from 0 for the first to `drop_path` for the last, as in timm; those that are kept grow
-    /// in return.
+    /// Stochastic depth (Huang et al. 2016): the factors of the residual branches of each image, which are left out
+    /// with a probability that rises from 0 for the first to `drop_path` for the last, as in timm; those that are kept
+    /// grow in return.
     fn branches(&self, shard: &Shard) -> Vec<f32> {
         if self.drop_path == 0.0 {
             return Vec::new();

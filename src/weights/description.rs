@@ -101,10 +101,18 @@ pub struct Stated {
     #[arg(long, value_name = "X", value_parser = share)]
     pub center_crop: Option<f64>,
     /// Whether images are turned upright by their EXIF orientation; without it, as the weights say.
-    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(["ignore", "apply"]).try_map(|name| exif(&name)))]
+    #[arg(
+        long,
+        value_name = "CHOICE",
+        value_parser = PossibleValuesParser::new(["ignore", "apply"]).try_map(|name| exif(&name))
+    )]
     pub exif: Option<Exif>,
     /// How images are resized; without it, as the weights say, or else bilinear.
-    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(["bilinear", "bicubic", "nearest"]).try_map(|name| interpolation(&name)))]
+    #[arg(
+        long,
+        value_name = "CHOICE",
+        value_parser = PossibleValuesParser::new(["bilinear", "bicubic", "nearest"]).try_map(|name| interpolation(&name))
+    )]
     pub interpolation: Option<Interpolation>,
     /// Names of the classes in the order of the outputs; without them, what the weights say.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]

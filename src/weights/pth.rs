@@ -1,9 +1,9 @@
 //! Reading a file of `torch.save`: a `.pth` or `.pt` with a state dictionary, in the format of PyTorch 1.6 and later (a
 //! zip archive) or in the one before.
 //!
-//! Files are untrusted. No code in them is run (see [`kiln_data::pickle`]), every stated size is checked against the available
-//! bytes, and memory is bounded by a fixed multiple of the file's length. burn-store's reader is not used: it ignores
-//! strides and fills missing bytes with zeros.
+//! Files are untrusted. No code in them is run (see [`kiln_data::pickle`]), every stated size is checked against the
+//! available bytes, and memory is bounded by a fixed multiple of the file's length. burn-store's reader is not used: it
+//! ignores strides and fills missing bytes with zeros.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What the scripts of origins have by default for an optimizer, a network, sizes of images and batch-norm's statistics.
+//! What the scripts of origins have by default for an optimizer, a network, sizes of images and batch-norm's
+//! statistics.
 
 use kiln_data::Interpolation;
 use kiln_engine::optim::{LossKind, LrScaling, OptimizerKind};

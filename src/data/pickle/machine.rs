@@ -12,7 +12,8 @@ use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
 /// Most steps, many times what a state dictionary with its optimizer needs, and twice what CIFAR's 50,000 images need,
-/// which have two labels and a name each. A step is at least one byte of the file and may take a hundred bytes of memory.
+/// which have two labels and a name each. A step is at least one byte of the file and may take a hundred bytes of
+/// memory.
 const MOST_STEPS: usize = 1 << 19;
 
 const MOST_AXES: usize = 8;

@@ -1,8 +1,8 @@
 //! Reads pickles without running foreign code: the state dictionaries of PyTorch, and CIFAR's "python version".
 //!
-//! A pickle is a program for a small stack machine, `machine`, which reads its operands by `operands`. It only calls what
-//! `value` lists, which creates dictionaries and tensors. Values are in one vector and refer to each other by index:
-//! nothing recurses or is copied.
+//! A pickle is a program for a small stack machine, `machine`, which reads its operands by `operands`. It only calls
+//! what `value` lists, which creates dictionaries and tensors. Values are in one vector and refer to each other by
+//! index: nothing recurses or is copied.
 
 mod machine;
 mod operands;

@@ -1,5 +1,5 @@
-//! The values that a pickle may create: plain ones, dictionaries, tensors and their parts. Everything else is foreign: it
-//! has a name and is not run.
+//! The values that a pickle may create: plain ones, dictionaries, tensors and their parts. Everything else is foreign:
+//! it has a name and is not run.
 
 use kiln_system::quoted;
 use safetensors::Dtype;

@@ -21,8 +21,8 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
     (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
 }
 
-/// The targets `[batch]` as probabilities of the classes, `[batch, classes]`: `1 - smoothing` of the target's class, and
-/// `smoothing` spread over all.
+/// The targets `[batch]` as probabilities of the classes, `[batch, classes]`: `1 - smoothing` of the target's class,
+/// and `smoothing` spread over all.
 pub fn smoothed<B: Backend>(targets: Tensor<B, 1, Int>, classes: usize, smoothing: f64) -> Tensor<B, 2> {
     let [batch] = targets.dims();
     let numbers = ordinals::<B>(classes, &targets.device()).expand([batch, classes]);

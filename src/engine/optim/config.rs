@@ -21,7 +21,8 @@ pub enum OptimizerKind {
     RmsProp,
     /// Layer-wise adaptive rate scaling for very large batches (You et al., 2017).
     Lars,
-    /// AdamW with a step relative to the weights of each tensor, for large batches (You et al., 2020), as timm's `Lamb`.
+    /// AdamW with a step relative to the weights of each tensor, for large batches (You et al., 2020), as timm's
+    /// `Lamb`.
     Lamb,
 }
 
@@ -100,7 +101,8 @@ pub enum ScheduleKind {
     Linear,
     /// From the peak to `final_lr` by the same factor in every step, as in a range test (Smith, 2017).
     Exponential,
-    /// From the peak to `final_lr` by a power, `gamma`, of the part of the run that is left, as timm's `PolyLRScheduler`.
+    /// From the peak to `final_lr` by a power, `gamma`, of the part of the run that is left, as timm's
+    /// `PolyLRScheduler`.
     Poly,
     /// The peak until the end.
     Constant,

@@ -63,8 +63,8 @@ fn met(member: &Client) -> Vec<ProcessInfo> {
     ranked.map(known).collect()
 }
 
-/// Passes the bytes of each connection on to `to` and back, and shows them to `look`, which may change them: whether they
-/// come back, how many came before them, and the bytes.
+/// Passes the bytes of each connection on to `to` and back, and shows them to `look`, which may change them: whether
+/// they come back, how many came before them, and the bytes.
 fn relay(to: SocketAddr, look: impl Fn(bool, usize, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, look) = (listener.local_addr().unwrap(), Arc::new(look));
