@@ -42,7 +42,7 @@ impl Trim {
     }
 
     /// Copies the trimmed part of the kernels `whole` to `part`.
-    pub fn crop(&self, whole: &[f32], part: &mut [MaybeUninit<f32>], parallel_for: ParallelFor) {
+    pub fn crop<T: Copy + Send + Sync>(&self, whole: &[T], part: &mut [MaybeUninit<T>], parallel_for: ParallelFor) {
         let (area, part_area) = self.areas();
         let pieces = whole.chunks(KERNELS * area).zip(part.chunks_mut(KERNELS * part_area));
         on_pieces(pieces, parallel_for, |(whole, part)| {
@@ -55,11 +55,16 @@ impl Trim {
     }
 
     /// The inverse of [`Trim::crop`], with zeros elsewhere.
-    pub fn pad(&self, part: &[f32], whole: &mut [MaybeUninit<f32>], parallel_for: ParallelFor) {
+    pub fn pad<T: Copy + Default + Send + Sync>(
+        &self,
+        part: &[T],
+        whole: &mut [MaybeUninit<T>],
+        parallel_for: ParallelFor,
+    ) {
         let (area, part_area) = self.areas();
         let pieces = part.chunks(KERNELS * part_area).zip(whole.chunks_mut(KERNELS * area));
         on_pieces(pieces, parallel_for, |(part, whole)| {
-            whole.fill(MaybeUninit::new(0.0));
+            whole.fill(MaybeUninit::new(T::default()));
             for (to, from) in self.places() {
                 for (part, whole) in part.chunks_exact(part_area).zip(whole.chunks_exact_mut(area)) {
                     whole[to].write(part[from]);

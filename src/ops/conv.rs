@@ -15,7 +15,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Shape, Slice, Tensor, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Slice, Tensor, TensorMetadata};
 use kiln_kernels::Trim;
 
 use super::batch_norm::BatchNormOps;
@@ -24,6 +24,7 @@ use super::gradient::register;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
+use super::trim::{cropped, padded};
 use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
@@ -92,13 +93,12 @@ pub trait ConvOps: HostOps + BatchNormOps {
 
     /// The part of the kernels that lies on the image.
     fn conv_trimmed(weight: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        Self::float_slice(weight, &slices(trim))
+        cropped::<Self>(weight, trim)
     }
 
     /// The gradient of whole kernels from that of their trimmed part: zero elsewhere.
     fn conv_untrimmed(gradient: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        let zeros = Self::float_zeros(Shape::new(trim.whole), &Self::float_device(&gradient), gradient.dtype().into());
-        Self::float_slice_assign(zeros, &slices(trim), gradient)
+        padded::<Self>(gradient, trim)
     }
 
     /// The convolution with a trimmed kernel. On an autodiff backend, the backward pass calls the listener with the
@@ -139,11 +139,6 @@ impl<B: ConvOps> PreparedKernel<B> {
         let (weight, sliding, _) = trimmed::<B>(&x, primitive(weight), sliding);
         Self { weight: B::conv_weight(weight, &x, sliding), sliding }
     }
-}
-
-fn slices(trim: &Trim) -> [Slice; 4] {
-    let [outputs, inputs, ..] = trim.whole;
-    [0..outputs, 0..inputs, trim.rows.clone(), trim.columns.clone()].map(Slice::from)
 }
 
 /// The axis along which groups divide each operand: images, kernels, the gradient of the output.

@@ -30,6 +30,7 @@ pub mod statistics;
 mod torch;
 mod traffic;
 mod transfer;
+mod trim;
 mod update;
 
 use burn::tensor::backend::Backend;

@@ -34,15 +34,20 @@ pub(super) fn exclusive(tensor: TchTensor) -> TchTensor {
 
 /// An element type for which any bits are a valid value.
 pub(super) trait Value {
-    const KIND: Kind;
+    const KINDS: &'static [Kind];
 }
 
 impl Value for f32 {
-    const KIND: Kind = Kind::Float;
+    const KINDS: &'static [Kind] = &[Kind::Float];
 }
 
 impl Value for bf16 {
-    const KIND: Kind = Kind::BFloat16;
+    const KINDS: &'static [Kind] = &[Kind::BFloat16];
+}
+
+/// The bits of either half type.
+impl Value for u16 {
+    const KINDS: &'static [Kind] = &[Kind::Half, Kind::BFloat16];
 }
 
 /// The values of a contiguous tensor in the host's memory.
@@ -74,7 +79,7 @@ pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
 
 fn check<T: Value>(tensor: &Tensor) {
     assert!(
-        tensor.kind() == T::KIND && tensor.is_contiguous() && tensor.device() == Device::Cpu,
+        T::KINDS.contains(&tensor.kind()) && tensor.is_contiguous() && tensor.device() == Device::Cpu,
         "the tensor is contiguous, of that type and in the host's memory"
     );
 }

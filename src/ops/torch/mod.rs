@@ -19,10 +19,11 @@ use std::ptr::null_mut;
 use batch_norm::with_epilogue;
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::Shape;
 use burn::tensor::ops::ModuleOps;
 use host_conv::to_nhwc;
-use kiln_kernels::Convolution;
-use tch::{Kind, Tensor};
+use kiln_kernels::{Convolution, Trim};
+use tch::{Device, Kind, Tensor};
 
 use super::batch_norm::BatchNormOps;
 use super::branch::BranchOps;
@@ -31,7 +32,9 @@ use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
 use super::pool::PoolOps;
 use super::sliding::Sliding;
+use super::trim::{cropped, padded};
 pub use cuda::{choose_kernels, cuda_devices};
+use memory::{parallel_for, uninit_mut, values};
 #[cfg(target_os = "linux")]
 pub use openmp::bound_spinning;
 
@@ -133,6 +136,43 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         }
         owned(convolution_backward(&x, &weight, &gradient, sliding, INPUT)[0])
     }
+
+    fn conv_trimmed(weight: TchTensor, trim: &Trim) -> TchTensor {
+        if !is_plain(&weight.tensor) {
+            return cropped::<Self>(weight, trim);
+        }
+        let mut part = empty(Shape::new(trim.part()), &weight.tensor);
+        match weight.tensor.kind() {
+            Kind::Float => trim.crop::<f32>(values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+            _ => trim.crop::<u16>(values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+        }
+        part
+    }
+
+    fn conv_untrimmed(gradient: TchTensor, trim: &Trim) -> TchTensor {
+        let gradient = TchTensor::new(gradient.tensor.contiguous());
+        if !is_plain(&gradient.tensor) {
+            return padded::<Self>(gradient, trim);
+        }
+        let mut whole = empty(Shape::new(trim.whole), &gradient.tensor);
+        match gradient.tensor.kind() {
+            Kind::Float => trim.pad::<f32>(values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+            // The zero of both half types is all bits zero.
+            _ => trim.pad::<u16>(values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+        }
+        whole
+    }
+}
+
+/// Whether the loops of [`Trim`] can process the tensor.
+fn is_plain(tensor: &Tensor) -> bool {
+    let is_known = matches!(tensor.kind(), Kind::Float | Kind::Half | Kind::BFloat16);
+    tensor.device() == Device::Cpu && tensor.is_contiguous() && is_known
+}
+
+fn empty(shape: Shape, like: &Tensor) -> TchTensor {
+    let shape: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    TchTensor::new(Tensor::empty(shape, (like.kind(), like.device())))
 }
 
 /// `x` in the memory layout of `model`.
