@@ -1,5 +1,6 @@
 //! The primitives against plain loops in f64, over sizes that fit no block, and their independence of threads.
 
+mod affine;
 mod batch_norm;
 mod conv;
 #[cfg(feature = "flex")]

@@ -172,6 +172,17 @@ fn combine(left: &mut [f32], right: &[f32], parallel_for: ParallelFor, value: im
     });
 }
 
+/// `moment = moment * alpha + gradient^2 * (1 - alpha)`, and `gradient /= sqrt(moment) + eps`.
+pub fn by_rms(gradient: &mut [f32], moment: &mut [f32], [alpha, eps]: [f64; 2], parallel_for: ParallelFor) {
+    let [alpha, rest, eps] = [alpha, 1.0 - alpha, eps].map(|it| it as f32);
+    on_pieces(gradient.chunks_mut(PIECE).zip(moment.chunks_mut(PIECE)), parallel_for, |(gradient, moment)| {
+        for (gradient, moment) in gradient.iter_mut().zip(moment.iter_mut()) {
+            *moment = *moment * alpha + *gradient * *gradient * rest;
+            *gradient /= moment.sqrt() + eps;
+        }
+    });
+}
+
 /// Replaces each value.
 pub fn map(values: &mut [f32], parallel_for: ParallelFor, value: impl Fn(f32) -> f32 + Sync) {
     on_pieces(values.chunks_mut(PIECE), parallel_for, |piece| piece.iter_mut().for_each(|of| *of = value(*of)));

@@ -64,15 +64,10 @@ pub trait BatchNormOps: GradientOps + HostOps {
     /// `(x - mean) * scale + bias`, then the epilogue.
     fn bn_normalize(
         x: FloatTensor<Self>,
-        [mean, scale, bias]: [FloatTensor<Self>; 3],
+        factors: [FloatTensor<Self>; 3],
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let (shape, dtype) = (x.shape(), x.dtype());
-        let view = ChannelRows::of(&shape);
-        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
-        let scaled = Self::float_mul(centred, view.broadcast::<Self>(scale));
-        let output = Self::float_reshape(Self::float_add(scaled, view.broadcast::<Self>(bias)), shape);
-        apply_epilogue::<Self>(as_type::<Self>(output, dtype.into()), epilogue)
+        normalized::<Self>(x, factors, epilogue)
     }
 
     /// The gradient with respect to the ReLU's input, and its `sum(gradient)` and `sum(gradient * (x - mean))` per
@@ -174,6 +169,20 @@ pub trait BatchNormOps: GradientOps + HostOps {
         let averages = running.into_iter().zip(batch).map(average).collect();
         (averages, counts.into_iter().map(|count| Self::int_add_scalar(count, 1.into())).collect())
     }
+}
+
+/// [`BatchNormOps::bn_normalize`] in Burn's operations.
+pub(super) fn normalized<B: BatchNormOps>(
+    x: FloatTensor<B>,
+    [mean, scale, bias]: [FloatTensor<B>; 3],
+    epilogue: Epilogue<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let (shape, dtype) = (x.shape(), x.dtype());
+    let view = ChannelRows::of(&shape);
+    let centred = B::float_sub(view.rows::<B>(full::<B>(x)), view.broadcast::<B>(mean));
+    let scaled = B::float_mul(centred, view.broadcast::<B>(scale));
+    let output = B::float_reshape(B::float_add(scaled, view.broadcast::<B>(bias)), shape);
+    apply_epilogue::<B>(as_type::<B>(output, dtype.into()), epilogue)
 }
 
 /// [`BatchNormOps::bn_train`] by the other functions.

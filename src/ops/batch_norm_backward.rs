@@ -6,8 +6,9 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{FloatDType, TensorMetadata};
 
-use super::batch_norm::{BatchNormOps, Normalized, gradients};
+use super::batch_norm::{BatchNormOps, Normalized, gradients, normalized};
 use super::epilogue::{Epilogue, ReluState};
 use super::exchange::sums;
 use super::gradient::register;
@@ -48,6 +49,30 @@ impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
     }
 }
 
+/// Batch-norm with running statistics and frozen scale and shift. The parents are input and, with a residual sum, the
+/// shortcut; the saved values are the scale and the output of a ReLU.
+#[derive(Debug)]
+struct FrozenBackward;
+
+impl<B: BatchNormOps, const N: usize> Backward<B, N> for FrozenBackward {
+    type State = (FloatTensor<B>, Option<FloatTensor<B>>);
+
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let ((scale, output), gradient) = (ops.state, grads.consume::<B>(&ops.node));
+        let gradient = output.into_iter().fold(gradient, |gradient, output| B::relu_gradient(output, gradient));
+        let of_input = |gradient| {
+            let zeros = B::float_zeros(scale.shape(), &B::float_device(&scale), FloatDType::F32);
+            B::bn_normalize(gradient, [zeros.clone(), scale.clone(), zeros], Epilogue::Identity)
+        };
+        for (parent, node) in ops.parents.into_iter().enumerate().filter_map(|(parent, node)| Some((parent, node?))) {
+            let found = if parent == 0 { of_input(gradient.clone()) } else { gradient.clone() };
+            let mut found = <Autodiff<B> as AutodiffBackend>::from_inner(found);
+            found.node = node;
+            register::<B>(grads, found);
+        }
+    }
+}
+
 /// The sums of the whole group, and one over its number of values. Weight and bias keep this replica's gradients, which
 /// are reduced later with those of all parameters.
 ///
@@ -82,6 +107,36 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
         // graph may remove it (tracel-ai/burn #5573).
         drop((x, weight, bias, epilogue));
         done
+    }
+
+    fn bn_normalize(
+        x: FloatTensor<Self>,
+        factors: [FloatTensor<Self>; 3],
+        epilogue: Epilogue<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        if factors.iter().any(|factor| !factor.node.requirement.is_none()) {
+            return normalized::<Self>(x, factors, epilogue);
+        }
+        let (factors, inner) = (factors.map(|factor| factor.primitive), epilogue.clone().map(|it| it.primitive));
+        let has_relu = !matches!(epilogue, Epilogue::Identity);
+        let saved = |output: &FloatTensor<B>| (factors[1].clone(), has_relu.then(|| output.clone()));
+        let output = B::bn_normalize(x.primitive.clone(), factors.clone(), inner);
+        let output = match &epilogue {
+            Epilogue::AddRelu(shortcut) => {
+                let nodes = [x.node.clone(), shortcut.node.clone()];
+                match FrozenBackward.prepare::<C>(nodes).compute_bound().stateful() {
+                    OpsKind::Tracked(step) => step.finish(saved(&output), output),
+                    OpsKind::UnTracked(step) => step.finish(output),
+                }
+            }
+            _ => match FrozenBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful() {
+                OpsKind::Tracked(step) => step.finish(saved(&output), output),
+                OpsKind::UnTracked(step) => step.finish(output),
+            },
+        };
+        // As above.
+        drop((x, epilogue));
+        output
     }
 
     fn bn_swapped(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -100,6 +100,22 @@ pub trait UpdateOps: HostOps {
         Self::float_add(left, right)
     }
 
+    /// The running mean of squares, `moment * alpha + gradient^2 * (1 - alpha)`, and the gradient over its root, to
+    /// which `eps` is added. Without a `moment` that is zero.
+    fn by_rms(
+        gradient: FloatTensor<Self>,
+        moment: Option<FloatTensor<Self>>,
+        [alpha, eps]: [f64; 2],
+    ) -> [FloatTensor<Self>; 2] {
+        let gradient = tensor::<Self, 1>(gradient);
+        let square = gradient.clone() * gradient.clone() * (1.0 - alpha);
+        let moment = match moment {
+            Some(moment) => tensor(moment) * alpha + square,
+            None => square,
+        };
+        [gradient / (moment.clone().sqrt() + eps), moment].map(primitive)
+    }
+
     /// `x * factor`.
     fn scaled(x: FloatTensor<Self>, factor: f64) -> FloatTensor<Self> {
         Self::float_mul_scalar(x, factor.into())

@@ -88,11 +88,10 @@ impl<B: UpdateOps> Update<'_, B> {
     }
 
     fn rmsprop(self, mut slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let OptimConfig { alpha, eps, .. } = *self.config;
-        let square = self.gradient.clone() * self.gradient.clone() * (1.0 - alpha);
-        let moment = if slots.is_empty() { square } else { slots.remove(0) * alpha + square };
-        let gradient = self.gradient.clone() / (moment.clone().sqrt() + eps);
-        let (param, velocity) = Self { gradient, ..self }.sgd(slots);
+        let velocity = if slots.is_empty() { Vec::new() } else { slots.split_off(1) };
+        let (moment, constants) = (slots.pop().map(primitive), [self.config.alpha, self.config.eps]);
+        let [gradient, moment] = B::by_rms(primitive(self.gradient), moment, constants).map(tensor);
+        let (param, velocity) = Self { gradient, ..self }.sgd(velocity);
         (param, [vec![moment], velocity].concat())
     }
 

@@ -67,6 +67,13 @@ impl UpdateOps for Flex {
         changed(left, |left| update::blend(left, values(&contiguous(right)), shares, parallel_for))
     }
 
+    fn by_rms(gradient: FlexTensor, moment: Option<FlexTensor>, constants: [f64; 2]) -> [FlexTensor; 2] {
+        let mut moment = contiguous(moment.unwrap_or_else(|| zeros_like(&gradient)));
+        let memory = moment.storage_mut();
+        let gradient = changed(gradient, |gradient| update::by_rms(gradient, memory, constants, parallel_for));
+        [gradient, moment]
+    }
+
     fn scaled(x: FlexTensor, factor: f64) -> FlexTensor {
         let factor = factor as f32;
         changed(x, |values| update::map(values, parallel_for, |value| value * factor))
