@@ -1,5 +1,5 @@
-//! What is affine before a ReLU: batch-norm with given statistics and frozen scale and shift, and residual branches with
-//! a factor for each image; with their gradients.
+//! What is affine before a ReLU: batch-norm with given statistics and frozen scale and shift, and residual branches
+//! with a factor for each image; with their gradients.
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;

@@ -227,7 +227,7 @@ impl<B: HostBackend, T: Task<B>> TaskModel<B, Evaluated<B, T>, Handle<T>> {
     }
 }
 
-/// Replicas validate by [`TaskModel::evaluate`].
+/// Replicas validate by a function of their own.
 impl<B: HostBackend, T: Task<B>> InferenceStep for TaskModel<B, Evaluated<B, T>, Handle<T>> {
     type Input = ();
     type Output = ();
