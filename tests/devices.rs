@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln_engine::parallel::{Assignment, Held, HostBackend, Membership, Observer, Plan, Undisturbed, World};
+use kiln_engine::parallel::{
+    Assignment, GenerationResult, HostBackend, Membership, Observer, Plan, Undisturbed, World,
+};
 use kiln_engine::state::{StateDict, sha256};
 use kiln_system::{Error, Result};
 
@@ -24,8 +26,8 @@ struct Shrinking {
 }
 
 impl Membership for Shrinking {
-    fn next(&self, held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
-        let Held { state, failed, .. } = held.unwrap_or_default();
+    fn next(&self, held: Option<GenerationResult>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
+        let GenerationResult { state, failed, .. } = held.unwrap_or_default();
         let mut devices = self.devices.lock().unwrap();
         devices.retain(|device| failed.iter().all(|(lost, _)| lost != device));
         self.failures.lock().unwrap().extend(failed);

@@ -229,7 +229,8 @@ mod processes {
     use std::sync::{Arc, Mutex};
 
     use kiln_engine::parallel::{
-        Assignment, Held, Membership, Observer, Plan, Processes, StartingPoint, TrainingState, Undisturbed, World,
+        Assignment, GenerationResult, Membership, Observer, Plan, Processes, StartingPoint, TrainingState, Undisturbed,
+        World,
     };
     use kiln_engine::state::{HostTensor, StateDict};
 
@@ -251,7 +252,7 @@ mod processes {
     struct Once(Mutex<Option<Assignment>>);
 
     impl Membership for Once {
-        fn next(&self, _held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
+        fn next(&self, _held: Option<GenerationResult>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
             Ok(self.0.lock().unwrap().take())
         }
 
@@ -264,8 +265,8 @@ mod processes {
     struct Twice(Mutex<Vec<Assignment>>);
 
     impl Membership for Twice {
-        fn next(&self, held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
-            if let Some(Held { state, failed, discarded, .. }) = held {
+        fn next(&self, held: Option<GenerationResult>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
+            if let Some(GenerationResult { state, failed, discarded, .. }) = held {
                 assert!(state.is_none() && failed.is_empty());
                 let (step, how) = discarded.unwrap();
                 assert_eq!(step, 2);

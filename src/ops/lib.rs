@@ -3,6 +3,9 @@
 //! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies for some
 //! backends ([`kiln_kernels`] on processors), and a hand-written backward for `Autodiff`. The room knows no model,
 //! world or thread: values of other replicas come through [`statistics::StatisticsGroup`].
+//!
+//! Its interface has more than forty names, since each primitive has two: the trait, for who adds a backend, and the
+//! function over tensors, for who writes a model.
 
 #[cfg(any(feature = "cuda", feature = "wgpu", test))]
 mod agreement;

@@ -20,7 +20,7 @@ pub const STOPPING: [i32; 6] = [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXC
 /// How long a process that ends at once waits for a checkpoint that is being written.
 const SAVING: Duration = Duration::from_secs(3);
 /// How long it waits for restoring the terminal.
-const FAREWELL: Duration = Duration::from_secs(1);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a run ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Stop {
                     leave(128 + signal);
                 }
                 if seen > 0 && signal == SIGINT {
-                    let _ = aside(move || tell(Heard::Again)).recv_timeout(FAREWELL);
+                    let _ = aside(move || tell(Heard::Again)).recv_timeout(RESTORE_TIMEOUT);
                     leave(128 + signal);
                 }
                 if !stop.instead.get().is_some_and(|instead| (instead.0)(signal)) {
@@ -218,11 +218,11 @@ pub fn restore_by(restore: fn()) {
 /// state would crash them.
 pub fn leave(code: i32) -> ! {
     std::mem::forget(WRITING.try_write_for(SAVING));
-    let farewell = aside(|| {
+    let restored = aside(|| {
         RESTORE.get().inspect(|restore| restore());
         drop(std::io::stdout().flush());
     });
-    let _ = farewell.recv_timeout(FAREWELL);
+    let _ = restored.recv_timeout(RESTORE_TIMEOUT);
     signal_hook::low_level::exit(code)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kiln_engine::checkpoint::Lock;
 use kiln_engine::parallel::{
-    Assignment, GenerationReport, Held, Membership, Observer, Plan, StartingPoint, TrainingState,
+    Assignment, GenerationReport, GenerationResult, Membership, Observer, Plan, StartingPoint, TrainingState,
 };
 use kiln_engine::state::sha256;
 use kiln_membership::{Next, StateVersion};
@@ -84,8 +84,8 @@ impl LocalState {
     ///
     /// # Errors
     /// [`Error::Difference`] if the run does not get beyond a step after which replicas differed before.
-    fn end_generation(&mut self, held: Held) -> Result<(Option<TrainingState>, Option<String>)> {
-        let Held { state, stages, failed, discarded } = held;
+    fn end_generation(&mut self, held: GenerationResult) -> Result<(Option<TrainingState>, Option<String>)> {
+        let GenerationResult { state, stages, failed, discarded } = held;
         if let Some((step, how)) = discarded {
             if step <= self.discarded {
                 return Err(Error::Difference(how));
@@ -105,7 +105,7 @@ impl LocalState {
 }
 
 impl Membership for Elastic {
-    fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>> {
+    fn next(&self, held: Option<GenerationResult>, observer: &mut dyn Observer) -> Result<Option<Assignment>> {
         let mut local = self.local.lock();
         let (mut state, failure) = held.map_or(Ok((None, None)), |held| local.end_generation(held))?;
         let since = self.snapshots.clock.since_step();

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kiln_system::{Error, Result};
 
-use super::generation::Held;
+use super::generation::GenerationResult;
 use super::{Ended, HostBackend, Plan, Replica, Task, TrainingState, World};
 
 /// The newest state of `replicas` of an elastic run in which no replica shares its update with others, for one or more
@@ -34,7 +34,7 @@ pub(super) fn kept<B: HostBackend, T: Task<B>>(
 
 pub(super) enum GenerationEnd<B: HostBackend, T: Task<B>> {
     Finished(Vec<Replica<B, T>>),
-    Over(Box<Held>),
+    Over(Box<GenerationResult>),
 }
 
 pub(super) struct Endings<B: HostBackend, T: Task<B>> {
@@ -93,7 +93,11 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                     Some(whole) => Some((0..plan.world.stages, whole)),
                     None => kept(&mut self.parted, &plan.world),
                 };
-                Ok(GenerationEnd::Over(Box::new(Held { failed, discarded: self.discarded, ..Held::of(kept) })))
+                Ok(GenerationEnd::Over(Box::new(GenerationResult {
+                    failed,
+                    discarded: self.discarded,
+                    ..GenerationResult::of(kept)
+                })))
             }
         }
     }

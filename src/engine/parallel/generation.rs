@@ -48,7 +48,7 @@ impl Generation for Fixed {
 pub trait Membership: Send + Sync {
     /// Takes part in the next generation; `None` when this process has left the run. `held` is what this process has
     /// from the last generation, if it was in one. Reports the generation to `observer`.
-    fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>>;
+    fn next(&self, held: Option<GenerationResult>, observer: &mut dyn Observer) -> Result<Option<Assignment>>;
 
     /// At the end of the run, waits until the writing process has saved it; false if that was lost before, so that the
     /// run needs another generation.
@@ -57,7 +57,7 @@ pub trait Membership: Send + Sync {
 
 /// What a process keeps from a generation that is over.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct GenerationResult {
     /// The state after the last whole step; `None` if no replica with all of it is left.
     pub state: Option<TrainingState>,
     /// The stages that this has, the first ones of the model or others; all of them where the model is not cut.
@@ -68,7 +68,7 @@ pub struct Held {
     pub discarded: Option<(usize, String)>,
 }
 
-impl Held {
+impl GenerationResult {
     pub(super) fn of(kept: Option<(Range<usize>, TrainingState)>) -> Self {
         let (stages, state) = kept.unzip();
         Self { state, stages: stages.unwrap_or_default(), ..Self::default() }

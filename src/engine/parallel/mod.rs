@@ -74,7 +74,7 @@ pub use config::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrec
 pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};
-pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
+pub use generation::{Assignment, Generation, GenerationResult, Membership, Undisturbed};
 pub use key::{Broken, Key, Operation};
 pub use kiln_ops::statistics::{Combine, Payload};
 pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};

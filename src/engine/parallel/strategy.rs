@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::collective::local_group;
 use super::coordinator::{Coordinator, Message};
 use super::ending::{GenerationEnd, kept};
-use super::generation::{Assignment, Fixed, Held, Membership};
+use super::generation::{Assignment, Fixed, GenerationResult, Membership};
 use super::learner::{Components, LearningRate, TaskLearner, UpdateRule};
 use super::position::StartingPoint;
 use super::set_up::Worker;
@@ -150,7 +150,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                     if membership.complete()? {
                         break;
                     }
-                    held = Some(Held::of(kept(&mut replicas, world)));
+                    held = Some(GenerationResult::of(kept(&mut replicas, world)));
                 }
                 GenerationEnd::Over(over) => held = Some(*over),
             }

@@ -29,7 +29,7 @@ use super::{Terms, Verdict};
 use crate::status::Next;
 
 /// How long a leave may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest activity or symptom, in bytes.
 const LONGEST_TEXT: usize = 4096;
 
@@ -264,7 +264,7 @@ impl Client {
         if !is_strict {
             return Verdict(self.end_reason().unwrap_or_else(|| symptom.into()));
         }
-        let deadline = Instant::now() + if is_told { GRACE + self.timeout + FAREWELL } else { Duration::ZERO };
+        let deadline = Instant::now() + if is_told { GRACE + self.timeout + LEAVE_TIMEOUT } else { Duration::ZERO };
         let unknown = || format!("a collective failed, and the rendezvous did not say why: {}", cut(symptom));
         let verdict = |state: &MemberState| state.end_reason().or_else(|| (Instant::now() >= deadline).then(unknown));
         let verdict = self.shared.wait(verdict).unwrap_or_else(|error| error.to_string());
@@ -296,7 +296,7 @@ impl Client {
         };
         if self.commands.send(FromMember::Leave(progress, failed)).is_ok() {
             // Nothing is ever sent; this waits for the disconnection.
-            let _ = self.ended.lock().recv_timeout(FAREWELL);
+            let _ = self.ended.lock().recv_timeout(LEAVE_TIMEOUT);
         }
     }
 }

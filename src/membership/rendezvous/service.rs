@@ -21,7 +21,7 @@ use super::wire::FromService;
 use super::{Terms, Verdict, admission, rpc, tls};
 
 /// How long the end of the service waits for members to leave.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The roster gets a tick four times a beat, and at least this often.
 const LONGEST_TICK: Duration = Duration::from_millis(250);
 /// How many accepted connections may wait for the server.
@@ -89,7 +89,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.state.closing.send_replace(true);
         // Nothing is ever sent; this waits for the disconnection.
-        let _ = self.ended.get_mut().recv_timeout(FAREWELL);
+        let _ = self.ended.get_mut().recv_timeout(LEAVE_TIMEOUT);
         self.state.rejections.log_due(true);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -20,7 +20,7 @@ use super::wire::{Envelope, FromMember, FromService, decode, encode};
 /// How many `Get`s of one member may wait at a time.
 const MOST_GETS: usize = 64;
 /// How long a removed member may keep its session.
-const FAREWELL: Duration = Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
 
@@ -61,7 +61,7 @@ pub(super) async fn serve(
 async fn removed(state: &ServiceState, id: SessionId) {
     let mut updates = state.latest.subscribe();
     while state.is_member(id) && updates.changed().await.is_ok() {}
-    tokio::time::sleep(FAREWELL).await;
+    tokio::time::sleep(LEAVE_TIMEOUT).await;
 }
 
 /// The greeting and the roster's decision; returns the session of a member, `None` for a query, or the line to log.
