@@ -30,6 +30,7 @@ mod origins;
 mod processes;
 mod refusals;
 mod script_flags;
+mod script_words;
 mod spellings;
 
 const DEFAULT_TOML: &str = include_str!("../config/default.toml");

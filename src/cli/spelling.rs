@@ -9,6 +9,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-a", "--arch"),
     ("-b", "--batch-size"),
     ("-c", "--config"),
+    ("-d", "--dataset"),
     ("-e", "--evaluate"),
     ("-j", "--workers"),
     ("-m", "--multirun"),
@@ -20,14 +21,18 @@ const SHORT: &[(&str, &str)] = &[
 const LISTS: &str = "--cutmix-minmax --decay-milestones --input-size --lr-noise --mean --naflex-train-seq-lens \
                      --opt-betas --ratio --scale --std --train-batch-sizes --train-img-sizes --train-size-probs";
 
-/// Options whose value is optional, so that clap accepts it only after `=`.
+/// Options whose value is optional, so that clap accepts it only after `=`; the last one is a switch in other trainers.
 const OPTIONAL: [&str; 2] = ["--resume", "--pretrained"];
 
 /// Rewrites arguments for clap: options in kebab-case, as for `--batch_size 8`, and with `=` before a value that clap
 /// would not take from the next argument, as for `--resume PATH` and `--lr -1e-3`. `--trainer.max_epochs 3`, as in
 /// Lightning's command line, becomes a `KEY=VALUE`.
 pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments = arguments.peekable();
+    let arguments: Vec<_> = arguments.collect();
+    // A switch of the scripts, behind which the directory may stand.
+    let is_switch = arguments.iter().any(|it| it == "--as" || it.to_string_lossy().starts_with("--as="));
+    let optional = if is_switch { &OPTIONAL[..1] } else { &OPTIONAL };
+    let mut arguments = arguments.into_iter().peekable();
     let mut normal = Vec::new();
     while let Some(argument) = arguments.next() {
         if let Some(key) = key(&argument) {
@@ -44,7 +49,7 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
                 argument.push(numbers);
             }
         }
-        if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy())) {
+        if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy(), optional)) {
             argument.push("=");
             argument.push(value);
         }
@@ -68,10 +73,13 @@ fn key(argument: &OsStr) -> Option<String> {
 
 /// The long form of a short option.
 fn long(argument: OsString) -> OsString {
-    let joined = |short: &str| argument.to_str()?.strip_prefix(short).filter(|rest| rest.parse::<u32>().is_ok());
+    let joined = |short: &str| {
+        let rest = argument.to_str()?.strip_prefix(short)?;
+        rest.strip_prefix('=').or_else(|| rest.parse::<u32>().is_ok().then_some(rest))
+    };
     let spelled = SHORT.iter().find_map(|(short, long)| match joined(short) {
-        // As in -b256.
-        Some(number) => Some(format!("{long}={number}").into()),
+        // As in -b256 and -b=256.
+        Some(value) => Some(format!("{long}={value}").into()),
         None => (argument == *short).then(|| long.into()),
     });
     spelled.unwrap_or(argument)
@@ -88,9 +96,9 @@ fn kebab_case(argument: OsString) -> OsString {
     }
 }
 
-/// Whether `word` is the value of the option before it: for `--resume` or `--pretrained` any word other than an option
-/// and a `KEY=VALUE` (whose key has no slash), limits for `--elastic`, or a negative number.
-fn is_value_of(option: &OsStr, word: &str) -> bool {
+/// Whether `word` is the value of the option before it: for one of `optional` any word other than an option and a
+/// `KEY=VALUE` (whose key has no slash), limits for `--elastic`, or a negative number.
+fn is_value_of(option: &OsStr, word: &str, optional: &[&str]) -> bool {
     let key = |(key, _): (&str, &str)| key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if option == "--elastic" {
         return word.parse::<Elastic>().is_ok();
@@ -99,6 +107,6 @@ fn is_value_of(option: &OsStr, word: &str) -> bool {
         option.to_str().is_some_and(|option| option.starts_with("--") && !option.contains('='))
             && word.parse::<f64>().is_ok()
     } else {
-        OPTIONAL.iter().any(|name| option == *name) && !word.split_once('=').is_some_and(key)
+        optional.iter().any(|name| option == *name) && !word.split_once('=').is_some_and(key)
     }
 }

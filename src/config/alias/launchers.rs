@@ -13,7 +13,9 @@ const USUAL_PORT: &str = "29500";
 pub(super) const FLAGS: &[Alias] = &[
     Alias::word(
         "--nproc-per-node --num-processes",
-        Nothing("one process hosts all its --gpu-ids; for several processes use 'train launch --nproc N -- ARGUMENTS'"),
+        Nothing(
+            "use --world-size N: one process hosts all its --gpu-ids; or use 'train launch --nproc N -- ARGUMENTS'",
+        ),
     ),
     Alias::word(ADDRESS, Read(|value, line| meeting(value, line.value(PORT).unwrap_or(USUAL_PORT)))),
     Alias::word(PORT, Read(|value, line| meeting(line.value(ADDRESS).unwrap_or("127.0.0.1"), value))),

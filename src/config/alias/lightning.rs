@@ -37,6 +37,9 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::choice("trainer.accelerator", "use --backend auto").of(&[
         ("auto", "parallel.backend=auto"),
         ("cpu", "parallel.backend=flex"),
+        // Before version 1.5.
+        ("ddp ddp_spawn dp", "parallel.strategy=ddp"),
+        ("ddp_cpu", "parallel.strategy=ddp parallel.backend=flex"),
         ("gpu cuda", "parallel.backend=cuda"),
         ("mps", "parallel.backend=wgpu"),
     ]),
@@ -69,7 +72,7 @@ pub(super) const WORDS: &[Alias] = &[
     ),
     Alias::choice("trainer.profiler", "use --profile").of(&[("simple", "run.profile=true")]),
     Alias::key("seed seed_everything", "run.seed"),
-    Alias::key("lr optim.lr optimizer.lr model.lr model.optimizer.lr", "optim.learning_rate"),
+    Alias::key("lr optim.lr optimizer.lr model.lr model.learning_rate model.optimizer.lr", "optim.learning_rate"),
     Alias::key("optimizer.weight_decay model.optimizer.weight_decay", "optim.weight_decay"),
     Alias::key("optimizer.momentum model.optimizer.momentum", "optim.momentum"),
     Alias::key(BATCHES, "parallel.batch_size"),
@@ -77,7 +80,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word("data.num_workers datamodule.num_workers", LOADERS),
     Alias::only("data.pin_memory datamodule.pin_memory", "true false", "the backend pins memory where that helps"),
     Alias::word(
-        "ckpt_path",
+        "ckpt_path --ckpt-path",
         Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
     ),
     Alias::key("callbacks.early_stopping.patience", "run.early_stopping"),

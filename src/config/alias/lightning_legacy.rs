@@ -32,6 +32,6 @@ pub(super) const WORDS: &[Alias] = &[
         "find a batch size before training with 'train find batch-size -- ARGUMENTS'",
     ),
     Alias::only("trainer.auto_select_gpus", "false", "name the devices, as in --gpu-ids 0,1"),
-    Alias::word("trainer.benchmark", Nothing("remove it: the backend chooses kernels")),
+    Alias::only("trainer.benchmark", "true false", "the backend chooses kernels; remove it"),
     Alias::word("trainer.tpu_cores", Nothing("'train doctor' lists the devices")),
 ];

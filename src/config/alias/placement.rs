@@ -43,10 +43,11 @@ pub(super) fn gpus(value: &str, line: &Line) -> super::Read {
     }
 }
 
-/// Device indices, from a count or a list of indices.
+/// Device indices, from a count or a list of indices, behind whose last one a comma may stand, as in `0,`.
 fn devices(text: &str) -> Option<Vec<i64>> {
     let list = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(indices) = list.or(text.contains(',').then_some(text)) {
+        let indices = indices.trim_end().strip_suffix(',').unwrap_or(indices);
         return indices.split(',').map(|index| index.trim().parse().ok()).collect();
     }
     text.trim().parse().ok().filter(|count| (1..=1024).contains(count)).map(|count| (0..count).collect())

@@ -78,7 +78,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word(
         "--kd-distill-type --kd-loss-type --kd-temperature --kd-token-distill-type --naflex-loss-scale \
          --naflex-max-seq-len --naflex-train-seq-lens --train-size-random-mix --train-size-schedule-spread \
-         --variable-batch-loss-scale",
+         --transformer-embedding-decay --variable-batch-loss-scale",
         ANY,
     ),
     Alias::word("--kd-model-name", Nothing("models are trained on labels, not by a teacher; use --pretrained WEIGHTS")),

@@ -6,8 +6,8 @@ use super::super::scripts::{ALWAYS, RESNET, weights};
 use super::super::{Alias, COUNT, LOGS};
 use super::About::{All, Averages, Word};
 use super::values::{
-    COMPOSER_SIZES, SIZES, accumulation, ema_decay, epochs, interval, jitter, loss_scale, policy, sizes, split,
-    warmup_lr,
+    COMPOSER_SIZES, SIZES, accumulation, decoder, ema_decay, epochs, interval, jitter, loss_scale, policy, pretrained,
+    sizes, split, warmup_lr,
 };
 use super::{Batch, Origin, Rate, Settings};
 
@@ -66,6 +66,7 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
             Alias::word("--train-crop-size --val-resize-size --val-crop-size", Read(|_, line| sizes(line, SIZES))),
             Alias::switch("--use-v2", ALWAYS),
+            Alias::word("--backend", Read(|value, _| Ok(decoder(value)))),
         ],
         signature: "--lr-scheduler --lr-step-size --lr-gamma --lr-min --lr-warmup-epochs --lr-warmup-method \
                     --lr-warmup-decay --auto-augment --cache-dataset --test-only",
@@ -108,6 +109,7 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--color-jitter", Read(|value, line| Ok(jitter(value, line)))),
             Alias::word("--model-ema-decay", Read(|value, line| Ok(ema_decay(value, line)))),
             Alias::word("--warmup-lr", Read(|value, _| Ok(warmup_lr(value)))),
+            Alias::word("--pretrained", Read(|value, line| Ok(pretrained(value, line)))),
             Alias::key("--lr-base", "optim.learning_rate"),
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
             Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
@@ -138,7 +140,10 @@ pub const ORIGINS: &[Origin] = &[
                 .of(&[("nccl", "parallel.dist_backend=auto"), ("gloo", "parallel.dist_backend=gloo")]),
             Alias::switch("--no-accel", Sets("parallel.backend=flex")),
         ],
-        differs: &[(All, "the devices are those of --gpu-ids, not all that there are")],
+        differs: &[
+            (All, "the devices are those of --gpu-ids, not all that there are"),
+            (Word("--dummy"), "--dummy draws 2048 images of 10 classes, not 1281167 of 1000; see data.train_size"),
+        ],
         ..PLAIN
     },
     Origin {
@@ -154,6 +159,8 @@ pub const ORIGINS: &[Origin] = &[
             Alias::key("model.momentum", "optim.momentum"),
             Alias::key("model.weight_decay", "optim.weight_decay"),
             Alias::word("model.workers", COUNT),
+            Alias::word("model.pretrained", Read(|value, line| Ok(pretrained(value, line)))),
+            Alias::word("--optimizer", Read(|class, _| Ok(vec![("optim.optimizer", class.to_lowercase())]))),
             Alias::word("model.weights", Read(weights)),
         ],
         signature: "trainer.max_epochs trainer.devices trainer.num_nodes trainer.precision",

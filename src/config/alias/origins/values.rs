@@ -38,6 +38,24 @@ pub(super) fn sizes(line: &Line, options: Sizes) -> Read {
     Ok(sizes.into_iter().chain([("data.center_crop", share.to_string())]).collect())
 }
 
+/// How torchvision's script decodes images, which changes little, or a backend of Kiln's.
+pub(super) fn decoder(value: &str) -> Vec<(&'static str, String)> {
+    if ["pil", "tensor"].contains(&value) { Vec::new() } else { vec![("parallel.backend", value.into())] }
+}
+
+/// Whether pretrained weights are used, or which; a file that another word names goes before.
+pub(super) fn pretrained(value: &str, line: &Line) -> Vec<(&'static str, String)> {
+    if ["--initial-checkpoint", "--pretrained-path"].iter().any(|name| line.value(name).is_some()) {
+        return Vec::new();
+    }
+    let weights = match value.to_lowercase().as_str() {
+        "true" => "torchvision",
+        "false" => "",
+        _ => value,
+    };
+    vec![("model.pretrained", weights.into())]
+}
+
 /// A directory of one split, beside the other's.
 pub(super) fn split(value: &str, line: &Line) -> Read {
     let parts = |value: &str| {
