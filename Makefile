@@ -114,13 +114,14 @@ check-features: ## clippy for the GPU backends, which need no GPU for that
 	$(CARGO) clippy --features cuda -- -D warnings
 	$(CARGO) clippy --features wgpu -- -D warnings
 
+# Unpacked files are as old as now (m): all files in packages have one time, by which cargo would not build them again.
 check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target
 check-package: ## the crate as it would be published builds and trains
 	rm -rf "$$CARGO_TARGET_DIR/package"
 	$(CARGO) package --no-verify --allow-dirty --quiet
 	cd "$$CARGO_TARGET_DIR/package" && mkdir .cargo && echo '[patch.crates-io]' > .cargo/config.toml && \
 	for crate in *.crate; do \
-		tar xzf $$crate && folder=$${crate%.crate}; \
+		tar xzmf $$crate && folder=$${crate%.crate}; \
 		case $$folder in kiln-0*) ;; *) echo "$${folder%-*}.path = \"$$PWD/$$folder\"" >> .cargo/config.toml ;; esac; \
 	done
 	cd "$$CARGO_TARGET_DIR"/package/kiln-0*/ && $(CARGO) run --quiet -- experiment=quickstart --max-steps 4 --output-dir run
