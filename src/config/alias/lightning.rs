@@ -80,7 +80,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word("data.num_workers datamodule.num_workers", LOADERS),
     Alias::only("data.pin_memory datamodule.pin_memory", "true false", "the backend pins memory where that helps"),
     Alias::word(
-        "ckpt_path --ckpt-path",
+        "ckpt_path",
         Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
     ),
     Alias::key("callbacks.early_stopping.patience", "run.early_stopping"),
