@@ -1,8 +1,12 @@
-//! Distances between tensors, whole or probed.
+//! Distances between tensors, whole or probed, and the features of a network that are compared.
 
 use std::collections::BTreeMap;
 
+use burn::tensor::Tensor;
+use kiln_engine::nn::ForwardContext;
+use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::StateDict;
+use kiln_training::{ResNet, Through, Units};
 
 use super::fixture::floats;
 
@@ -78,4 +82,15 @@ pub fn joint_l2(pairs: &BTreeMap<String, (Vec<f32>, Vec<f32>)>, keep: impl Fn(&s
     });
     assert!(norm > 0.0, "nothing to compare");
     (distance / norm).sqrt()
+}
+
+/// What the classifier sees of images in an evaluation, `[batch, channels]`.
+pub fn features<B: HostBackend>(model: &ResNet<B>, images: Tensor<B, 4>) -> Tensor<B, 2> {
+    let [_, _, height, width] = images.dims();
+    let below = Units { range: 0..model.units() - 1, image: [height, width] };
+    match model.forward_units(&below, images, None, &ForwardContext::evaluate()) {
+        // Channels are innermost.
+        Through::Maps(maps) => maps.mean_dim(1).mean_dim(2).squeeze_dims(&[1, 2]),
+        Through::Logits(_) => panic!("only the classifier has logits"),
+    }
 }

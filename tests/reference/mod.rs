@@ -11,6 +11,7 @@ pub mod wide;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
+pub use compare::features;
 use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relative_max};
 use fixture::{Reference, floats, integers, name_of, numbers};
 use kiln_data::{ImageSet, Normalization};
@@ -19,7 +20,7 @@ use kiln_engine::optim::{OptimConfig, Schedule, ScheduleConfig, ScheduleKind};
 use kiln_engine::parallel::{HostBackend, ReducePrecision};
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_ops::PrecisionKind;
-use kiln_training::{ModelConfig, ResNet, Stem, TOP1, Through, Units};
+use kiln_training::{ModelConfig, ResNet, Stem, TOP1};
 use run::{Recorded, Setup, plan, run};
 
 const STEMS: [Stem; 2] = [Stem::Cifar, Stem::Imagenet];
@@ -63,18 +64,6 @@ fn values<B: HostBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
 fn close(what: &str, ours: &[f32], theirs: &HostTensor, limit: f64) {
     let distance = relative_max(ours, floats(theirs));
     assert!(distance < limit, "{what}: {distance:.2e} of the largest, limit {limit:.0e}");
-}
-
-/// What the classifier sees of images in an evaluation, `[batch, channels]`.
-pub fn features<B: HostBackend>(model: &ResNet<B>, images: Tensor<B, 4>) -> Tensor<B, 2> {
-    let [batch, _, height, width] = images.dims();
-    let below = Units { range: 0..model.units() - 1, image: [height, width] };
-    let Through::Maps(maps) = model.forward_units(&below, images, None, &ForwardContext::evaluate()) else {
-        panic!("only the classifier has logits")
-    };
-    // Channels are innermost.
-    let [.., channels] = maps.dims();
-    maps.mean_dim(1).mean_dim(2).reshape([batch, channels])
 }
 
 /// Evaluation: logits of three image sizes and the features below them.
@@ -348,8 +337,7 @@ fn follows(done: &Recorded, expected: &serde_json::Value, variant: Variant) {
         assert!(distance < limit, "{variant:?} step {i}: loss {} not {loss}", step.counts.mean_loss());
         let distance = (step.gradient_norm / norm - 1.0).abs();
         assert!(i >= 3 || distance < 1e-4, "{variant:?} step {i}: gradient norm {} not {norm}", step.gradient_norm);
-        let hits = step.counts.counted[TOP1];
-        assert!(i >= 3 || hits == correct, "{variant:?} step {i}: {hits} hits");
+        assert!(i >= 3 || step.counts.counted[TOP1] == correct, "{variant:?} step {i}: hits of {:?}", step.counts);
     }
 }
 

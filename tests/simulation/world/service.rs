@@ -14,7 +14,7 @@ use crate::rendezvous::wire::{FromMember, FromService};
 
 const TICK: u64 = 250;
 /// How long a removed member may keep its session.
-const FAREWELL: u64 = 5_000;
+const LEAVE_TIMEOUT: u64 = 5_000;
 
 #[derive(Debug, Default)]
 pub struct Service {
@@ -240,7 +240,7 @@ impl World {
             let is_here = *there == at && *service == self.services[at].number;
             if let (Some(session), true, true) = (*session, open[1], is_here) {
                 if !members.contains(&session) {
-                    self.after(FAREWELL, Event::Dismissal { link });
+                    self.after(LEAVE_TIMEOUT, Event::Dismissal { link });
                 }
                 self.soil(link);
             }
