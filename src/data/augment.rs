@@ -108,7 +108,8 @@ impl Augment {
         }
         if config.auto_augment != AutoAugment::None {
             let mean = self.normalization.mean.map(|mean| (255.0 * mean).round() as u8);
-            varied = Some(config.auto_augment.apply(varied.as_deref().unwrap_or(image), size, mean, key));
+            let (image, interpolation) = (varied.as_deref().unwrap_or(image), config.train_interpolation.fixed(None));
+            varied = Some(config.auto_augment.apply(image, size, mean, interpolation, key));
         }
         let (strength, hue) = (config.color_jitter, config.hue_jitter);
         if strength > 0.0 || hue > 0.0 {

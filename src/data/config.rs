@@ -8,6 +8,7 @@ use kiln_system::with_defaults;
 use serde::{Deserialize, Serialize};
 
 use super::auto_augment::AutoAugment;
+use super::interpolation::{Interpolation, TrainInterpolation};
 use super::normalization::NormalizationKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,21 +56,6 @@ pub enum ErasingFill {
     Rand,
     /// A random colour for each pixel.
     Pixel,
-}
-
-/// How images are resized, each as by Pillow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interpolation {
-    Bilinear,
-    Bicubic,
-    Nearest,
-}
-
-impl fmt::Display for Interpolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +138,7 @@ with_defaults! {
         /// 0 for `image_size`.
         pub val_image_size: usize = 0,
         pub interpolation: Interpolation = Interpolation::Bilinear,
+        pub train_interpolation: TrainInterpolation = TrainInterpolation::Same,
         pub exif: Exif = Exif::Ignore,
         pub decode: Decode = Decode::Whole,
         pub corrupt: Corrupt = Corrupt::Refuse,

@@ -11,9 +11,10 @@ use image::{ImageBuffer, Rgb};
 use kiln_system::file;
 use kiln_system::{Error, Result, shown};
 
-use super::config::{DataConfig, Decode, Exif, Interpolation};
+use super::config::{DataConfig, Decode, Exif};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::integer;
+use super::interpolation::Interpolation;
 use super::jpeg;
 use super::resample::{CropBox, ResizedCrop, Span, resample};
 use super::sample_key::{Purpose, SampleKey};
@@ -37,8 +38,8 @@ pub struct Framing {
     pub exif: Exif,
     /// How much of a JPEG is decoded, and by what.
     pub decode: Decode,
-    /// How the part is resized.
-    pub interpolation: Interpolation,
+    /// How the part is resized; none for bilinear or bicubic, drawn for each image.
+    pub interpolation: Option<Interpolation>,
 }
 
 impl Framing {
@@ -48,33 +49,40 @@ impl Framing {
         area: 0.0,
         exif: Exif::Ignore,
         decode: Decode::Whole,
-        interpolation: Interpolation::Bilinear,
+        interpolation: Some(Interpolation::Bilinear),
     };
 
     pub fn for_validation(config: &DataConfig) -> Self {
         let DataConfig { center_crop: middle, exif, decode, interpolation, .. } = *config;
-        Self { middle, area: 0.0, exif, decode, interpolation }
+        Self { middle, area: 0.0, exif, decode, interpolation: Some(interpolation) }
     }
 
     pub(super) fn for_training(config: &DataConfig) -> Self {
-        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::for_validation(config) }
+        let validation = Self::for_validation(config);
+        if !config.augment {
+            return validation;
+        }
+        let interpolation = config.train_interpolation.fixed(Some(config.interpolation));
+        Self { area: config.resized_crop, interpolation, ..validation }
     }
 
-    /// Whether a random part is drawn in every epoch.
+    /// Whether something is drawn in every epoch.
     pub(super) fn is_random(self) -> bool {
-        self.area > 0.0
+        self.area > 0.0 || self.interpolation.is_none()
     }
 
     /// What is shown of an image of `[width, height]`; random parts need a `key`.
     fn crop(self, dimensions: [u32; 2], side: usize, key: Option<SampleKey>) -> ResizedCrop {
         let square = [side as u32; 2];
-        let (part, size) = match key.filter(|_| self.is_random()) {
+        let (part, size) = match key.filter(|_| self.area > 0.0) {
             Some(key) => (self.part(dimensions, key), square),
             None if self.middle > 0.0 => self.centered(dimensions, side as u32),
             None => (CropBox::whole(dimensions), square),
         };
         let start = size.map(|length| (f64::from(length - side as u32) / 2.0).round_ties_even() as u32);
-        ResizedCrop { part, size, start, interpolation: self.interpolation }
+        let is_cubic = || key.is_some_and(|key| key.draw(Purpose::PartSampling, 2) == 1);
+        let drawn = || if is_cubic() { Interpolation::Bicubic } else { Interpolation::Bilinear };
+        ResizedCrop { part, size, start, interpolation: self.interpolation.unwrap_or_else(drawn) }
     }
 
     /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.

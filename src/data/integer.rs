@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use image::{ImageBuffer, Rgb};
 use kiln_ops::images::CHANNELS;
 
-use super::config::Interpolation;
+use super::interpolation::Interpolation;
 use super::resample::{ResizedCrop, Span};
 
 /// Bits of a weight after the point.

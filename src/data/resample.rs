@@ -11,7 +11,7 @@ use image::{ImageBuffer, Rgb};
 use kiln_kernels::{LANES, transpose, vectorized};
 use kiln_ops::images::CHANNELS;
 
-use super::config::Interpolation;
+use super::interpolation::Interpolation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropBox {

@@ -57,6 +57,8 @@ pub enum Purpose {
     AugmixShare = 30,
     EraseCount = 31,
     EraseColor = 32,
+    /// The filter that resizes a part of an image.
+    PartSampling = 33,
     /// Whether the n-th residual branch is left out (stochastic depth).
     DropPath = 60,
 }

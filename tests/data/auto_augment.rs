@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use kiln_data::{Augment, AutoAugment, DataConfig, Normalization, Purpose, SampleKey};
+use kiln_data::{Augment, AutoAugment, DataConfig, Interpolation, Normalization, Purpose, SampleKey};
 
 use super::{image, key, normalized};
 use crate::files::file;
@@ -48,7 +48,7 @@ fn agree(policies: &[&str], samples: u32) {
     for (text, expected) in policies.iter().zip(expected.chunks(samples as usize)) {
         let mut changed = 0;
         for (sample, expected) in (0..).zip(expected) {
-            let varied = policy(text).apply(&image(), SIZE, MEAN, key(sample));
+            let varied = policy(text).apply(&image(), SIZE, MEAN, None, key(sample));
             let hex: String = varied.iter().map(|byte| format!("{byte:02x}")).collect();
             assert!(hex == *expected, "{text}, sample {sample}: {}", draws(key(sample)));
             changed += u32::from(varied != image());
@@ -110,14 +110,14 @@ fn policies_are_read_and_written_as_text() {
 #[test]
 fn operations_happen_as_often_as_asked_and_depend_on_the_key_only() {
     let changed = |text: &str| {
-        (0..2000).filter(|sample| policy(text).apply(&image(), SIZE, MEAN, key(*sample)) != image()).count()
+        (0..2000).filter(|sample| policy(text).apply(&image(), SIZE, MEAN, None, key(*sample)) != image()).count()
     };
     assert_eq!(changed(""), 0);
     assert_eq!(changed("rand-m9-p0"), 0);
     // Inversion and equalising always change this image.
     let [rare, often] = [changed("rand-m9-n1-p0.1"), changed("rand-m9-n1-p0.9")];
     assert!((140..240).contains(&rare) && (1600..1900).contains(&often), "{rare}, {often}");
-    let shown = |sample| policy("augmix").apply(&image(), SIZE, MEAN, key(sample));
+    let shown = |sample| policy("augmix").apply(&image(), SIZE, MEAN, None, key(sample));
     assert!(shown(1) == shown(1) && shown(1) != shown(2));
 }
 
@@ -138,10 +138,22 @@ fn a_policy_comes_before_everything_else_and_is_off_with_all_augmentation() {
     let without = DataConfig { auto_augment: AutoAugment::None, ..config.clone() };
     let off = DataConfig { augment: false, ..config.clone() };
     for sample in 0..50 {
-        let first = config.auto_augment.apply(&image(), SIZE, MEAN, key(sample));
+        let first = config.auto_augment.apply(&image(), SIZE, MEAN, None, key(sample));
         assert_eq!(shown(&config, &image(), sample), shown(&without, &first, sample), "sample {sample}");
         assert_eq!(shown(&off, &image(), sample), shown(&off, &image(), 0), "off");
     }
+}
+
+#[test]
+fn operations_interpolate_as_training_images_if_those_have_a_filter() {
+    let shown = |filter, sample| policy("rand-m9-n1").apply(&image(), SIZE, MEAN, filter, key(sample));
+    let mut turned = 0;
+    for sample in 0..200 {
+        let each = [Interpolation::Bilinear, Interpolation::Bicubic].map(|filter| shown(Some(filter), sample));
+        assert!(each.contains(&shown(None, sample)), "sample {sample}");
+        turned += usize::from(each[0] != each[1]);
+    }
+    assert!(turned > 10, "{turned} of 200 are transformed");
 }
 
 #[test]
@@ -150,7 +162,7 @@ fn images_of_any_shape_survive_every_policy() {
         for text in ["ta_wide", "imagenet", "cifar10", "augmix-s10", "rand-m30-mmax30-n4-p1-mstd5-inc1"] {
             for sample in 0..200 {
                 let image = vec![200; 3 * size[0] * size[1]];
-                assert_eq!(policy(text).apply(&image, size, MEAN, key(sample)).len(), image.len());
+                assert_eq!(policy(text).apply(&image, size, MEAN, None, key(sample)).len(), image.len());
             }
         }
     }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use image::imageops::{FilterType, crop_imm, resize};
 use image::{Rgb, RgbImage};
-use kiln_data::{CropBox, DataConfig, Framing, ImageSet, Interpolation, SampleKey, Source, fingerprint};
+use kiln_data::{
+    CropBox, DataConfig, Framing, ImageSet, Interpolation, SampleKey, Source, TrainInterpolation, fingerprint,
+};
 use tempfile::{TempDir, tempdir};
 
 use super::load;
@@ -159,6 +161,31 @@ fn bicubic_and_nearest_pixels_are_those_of_pillow_byte_for_byte() {
         let numbers = format!("{left},{top},{width},{height}");
         equal(&splits.train.picture(0).shown(Some(key)).unwrap(), &train, ["part", &numbers], interpolation);
     }
+}
+
+#[test]
+fn training_images_may_have_a_filter_of_their_own_or_one_of_two_at_random() {
+    let dir = photographs(90, 64);
+    let of = |train_interpolation, interpolation, augment| {
+        load(&DataConfig { train_interpolation, interpolation, augment, ..config(dir.path()) }).unwrap()
+    };
+    let shown = |train, validation, sample| {
+        let splits = of(train, validation, true);
+        splits.train.picture(0).shown(Some(key(sample))).unwrap()
+    };
+    let [linear, cubic] = [Interpolation::Bilinear, Interpolation::Bicubic];
+    let mut cubics = 0;
+    for sample in 0..40 {
+        let each = [linear, cubic].map(|filter| shown(TrainInterpolation::Same, filter, sample));
+        assert_eq!(shown(TrainInterpolation::Bicubic, linear, sample), each[1]);
+        let drawn = shown(TrainInterpolation::Random, Interpolation::Nearest, sample);
+        assert!(each.contains(&drawn), "sample {sample}");
+        cubics += usize::from(drawn == each[1]);
+    }
+    assert!((10..=30).contains(&cubics), "{cubics} of 40");
+    let [plain, random] = [TrainInterpolation::Same, TrainInterpolation::Random].map(|train| of(train, cubic, false));
+    assert_eq!(random.validation.image(0).unwrap(), plain.validation.image(0).unwrap());
+    assert_eq!(random.train.image(0).unwrap(), plain.train.image(0).unwrap(), "nothing is drawn without augmentation");
 }
 
 #[test]

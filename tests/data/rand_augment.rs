@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use kiln_data::auto_augment::{Sampling, Space, Step};
+use kiln_data::Interpolation;
+use kiln_data::auto_augment::{Space, Step};
 use kiln_data::{Augment, DataConfig, Normalization, Operation, SampleKey, rand_augment};
 use sha2::{Digest, Sha256};
 
@@ -27,7 +28,7 @@ fn hex(hash: Sha256) -> String {
 
 fn perform(operation: Operation, magnitude: u32, negative: bool, image: &mut [u8], size: [usize; 2]) {
     let argument = Space::RAND.argument(operation, magnitude, negative, size);
-    Step { operation, argument, sampling: Sampling::Nearest, fill: [0; 3] }.perform(image, size);
+    Step { operation, argument, interpolation: Interpolation::Nearest, fill: [0; 3] }.perform(image, size);
 }
 
 fn performed(operation: Operation, magnitude: u32, negative: bool) -> Vec<u8> {

@@ -65,7 +65,7 @@ fn views_have_one_crop_and_policies_of_their_own() {
         let id = IDS[nth % 3];
         let key = SampleKey { seed: 5, epoch: 1, sample: id };
         let image = images.image(id).unwrap();
-        let varied = config.auto_augment.apply(&image, [32, 32], mean, key.view(nth as u32 / 3));
+        let varied = config.auto_augment.apply(&image, [32, 32], mean, None, key.view(nth as u32 / 3));
         let expected = if nth < 3 { &image } else { &varied };
         let alone = Augment::new(&DataConfig { crop_padding: 0, flip: false, ..DataConfig::default() }, NORMALIZATION);
         assert_eq!(*view, normalized(&alone, expected, [32, 32], key), "view {nth}");

@@ -23,7 +23,13 @@ fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
         let decode = *random.pick(&[Decode::Whole, Decode::Part, Decode::Scaled]);
         let exif = *random.pick(&[Exif::Ignore, Exif::Apply]);
         let interpolation = *random.pick(&[Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Nearest]);
-        let framing = Framing { middle: *random.pick(&[0.0, 0.875]), area: 0.0, exif, decode, interpolation };
+        let framing = Framing {
+            middle: *random.pick(&[0.0, 0.875]),
+            area: 0.0,
+            exif,
+            decode,
+            interpolation: Some(interpolation),
+        };
         let side = *random.pick(&[1, 8, 40]);
         (bytes.len(), accepted(&ImageSet::from_files(std::slice::from_ref(&path), side, framing)))
     });

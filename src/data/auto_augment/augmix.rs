@@ -4,11 +4,11 @@
 //! Shares, chains and levels are those of torchvision's `AugMix` with its defaults. The operations are those on Pillow
 //! images, as for the other policies; torchvision's mixes what its operations on tensors make, which round differently.
 
+use crate::interpolation::Interpolation;
 use crate::sample_key::{Purpose, SampleKey};
 
 use super::operation::Operation::{self, *};
 use super::operation::{Step, drawn};
-use super::sampling::Sampling;
 use super::space::Space;
 
 /// The operations in torchvision's order; a draw is an index into it.
@@ -29,7 +29,10 @@ fn chain(nth: u32, severity: u32, size: [usize; 2], key: SampleKey) -> impl Iter
     let depth = 1 + key.draw_nth(Purpose::AugmixDepth, nth, DEEPEST);
     (nth * DEEPEST..nth * DEEPEST + depth).map(move |nth| {
         let level = key.draw_nth(Purpose::OperationLevel, nth, severity);
-        Step { sampling: Sampling::Bilinear, ..Space::AUGMIX.step(drawn(&OPERATIONS, nth, key), level, nth, size, key) }
+        Step {
+            interpolation: Interpolation::Bilinear,
+            ..Space::AUGMIX.step(drawn(&OPERATIONS, nth, key), level, nth, size, key)
+        }
     })
 }
 

@@ -16,12 +16,12 @@ use std::str::FromStr;
 
 use kiln_ops::images::CHANNELS;
 
+use crate::interpolation::Interpolation;
 use crate::sample_key::{Purpose, SampleKey};
 
 pub(super) use operation::adjust;
 use operation::drawn;
 pub use operation::{Operation, Step};
-pub use sampling::Sampling;
 pub use space::Space;
 pub use timm::TimmRand;
 
@@ -47,16 +47,24 @@ pub enum AutoAugment {
 const SEVERITY: u32 = 3;
 
 impl AutoAugment {
-    /// Applies the operations of one sample to `image` `[3, height, width]`; `mean` is the colour with which timm's
-    /// RandAugment fills what comes from outside of it, the others fill it black.
-    pub fn apply(self, image: &[u8], size: [usize; 2], mean: [u8; CHANNELS], key: SampleKey) -> Vec<u8> {
+    /// Applies the operations of one sample to `image` `[3, height, width]`. timm's RandAugment fills what comes from
+    /// outside of it with the colour `mean`, the others fill it black; its operations interpolate as
+    /// `interpolation` says, or each as drawn.
+    pub fn apply(
+        self,
+        image: &[u8],
+        size: [usize; 2],
+        mean: [u8; CHANNELS],
+        interpolation: Option<Interpolation>,
+        key: SampleKey,
+    ) -> Vec<u8> {
         let steps = match self {
             Self::None => Vec::new(),
             Self::TrivialWide => vec![trivial(size, key)],
             Self::ImageNet => learned(&policies::IMAGENET, size, key),
             Self::Cifar10 => learned(&policies::CIFAR10, size, key),
             Self::AugMix { severity } => return augmix::apply(severity, image, size, key),
-            Self::Rand(rand) => rand.draw(size, mean, key),
+            Self::Rand(rand) => rand.draw(size, mean, interpolation, key),
         };
         let mut image = image.to_vec();
         steps.into_iter().for_each(|step| step.perform(&mut image, size));

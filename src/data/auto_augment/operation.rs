@@ -2,12 +2,13 @@
 
 use kiln_ops::images::CHANNELS;
 
+use crate::interpolation::Interpolation;
 use crate::pixel_ops::{
     affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched, turn_hue,
 };
 use crate::sample_key::{Purpose, SampleKey};
 
-use super::sampling::{Sampling, sampled};
+use super::sampling::sampled;
 
 /// An operation on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub struct Step {
     pub operation: Operation,
     /// As described at [`Operation`]; negative reverses a shear, shift or rotation.
     pub argument: f64,
-    pub sampling: Sampling,
+    pub interpolation: Interpolation,
     /// The colour outside of the image.
     pub fill: [u8; CHANNELS],
 }
@@ -92,7 +93,7 @@ pub struct Step {
 impl Step {
     /// Applies the operation to `image` `[3, height, width]`.
     pub fn perform(&self, image: &mut [u8], size: [usize; 2]) {
-        let &Self { operation, argument, sampling, fill } = self;
+        let &Self { operation, argument, interpolation, fill } = self;
         let inverse = match operation {
             Operation::ShearX => [[1.0, argument, 0.0], [0.0, 1.0, 0.0]],
             Operation::ShearY => [[1.0, 0.0, 0.0], [argument, 1.0, 0.0]],
@@ -101,9 +102,9 @@ impl Step {
             Operation::Rotate => rotation(size, argument),
             _ => return adjust(operation, argument, image, size),
         };
-        match sampling {
-            Sampling::Nearest => affine(image, size, inverse, fill),
-            _ => sampled(image, size, inverse, fill, sampling),
+        match interpolation {
+            Interpolation::Nearest => affine(image, size, inverse, fill),
+            _ => sampled(image, size, inverse, fill, interpolation),
         }
     }
 }

@@ -2,28 +2,19 @@
 
 use kiln_ops::images::CHANNELS;
 
+use crate::interpolation::Interpolation;
 use crate::pixel_ops::Inverse;
 
-/// How an affine transform reads between pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sampling {
-    Nearest,
-    Bilinear,
-    /// With the cubic of Pillow's transforms, which is sharper than that of its resizing.
-    Bicubic,
-}
-
-impl Sampling {
-    /// The value at a share `at` of the way from the entry 1 of four to the entry 2.
-    #[inline(always)]
-    fn between(self, entry: impl Fn(usize) -> f64, at: f64) -> f64 {
-        match self {
-            Self::Nearest => entry(1),
-            Self::Bilinear => entry(1) + (entry(2) - entry(1)) * at,
-            Self::Bicubic => {
-                let [a, b, c, d] = [0, 1, 2, 3].map(entry);
-                b + at * ((c - a) + at * ((2.0 * (a - b) + c - d) + at * (b - a - c + d)))
-            }
+/// The value at a share `at` of the way from the entry 1 of four to the entry 2.
+#[inline(always)]
+fn between(interpolation: Interpolation, entry: impl Fn(usize) -> f64, at: f64) -> f64 {
+    match interpolation {
+        Interpolation::Nearest => entry(1),
+        Interpolation::Bilinear => entry(1) + (entry(2) - entry(1)) * at,
+        // The cubic of Pillow's transforms is sharper than that of its resizing.
+        Interpolation::Bicubic => {
+            let [a, b, c, d] = [0, 1, 2, 3].map(entry);
+            b + at * ((c - a) + at * ((2.0 * (a - b) + c - d) + at * (b - a - c + d)))
         }
     }
 }
@@ -34,7 +25,7 @@ pub(super) fn sampled(
     [height, width]: [usize; 2],
     inverse: Inverse,
     fill: [u8; CHANNELS],
-    sampling: Sampling,
+    interpolation: Interpolation,
 ) {
     let (source, area) = (image.to_vec(), height * width);
     // Beyond the border the pixels of the border count.
@@ -50,9 +41,9 @@ pub(super) fn sampled(
         for (channel, fill) in fill.into_iter().enumerate() {
             let plane = &source[channel * area..][..area];
             let pixel = |row: usize, column: usize| f64::from(plane[rows[row] * width + columns[column]]);
-            let line = |row| sampling.between(|column| pixel(row, column), across);
+            let line = |row| between(interpolation, |column| pixel(row, column), across);
             // The conversion drops the fraction and saturates.
-            image[channel * area + index] = if is_inside { sampling.between(line, down) as u8 } else { fill };
+            image[channel * area + index] = if is_inside { between(interpolation, line, down) as u8 } else { fill };
         }
     }
 }

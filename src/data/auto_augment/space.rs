@@ -2,10 +2,10 @@
 
 use kiln_ops::images::CHANNELS;
 
+use crate::interpolation::Interpolation;
 use crate::sample_key::SampleKey;
 
 use super::operation::{Operation, Step, is_negative};
-use super::sampling::Sampling;
 
 /// The strongest level of the operations; the weakest changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,7 +33,7 @@ impl Space {
     /// The operation `nth` of a sample, with a random direction, nearest neighbours and black.
     pub(super) fn step(&self, operation: Operation, level: u32, nth: u32, size: [usize; 2], key: SampleKey) -> Step {
         let argument = self.argument(operation, level, is_negative(nth, key), size);
-        Step { operation, argument, sampling: Sampling::Nearest, fill: [0; CHANNELS] }
+        Step { operation, argument, interpolation: Interpolation::Nearest, fill: [0; CHANNELS] }
     }
 
     /// The argument of `operation` on a level, which is at most `last`; `negative` reverses those with a direction.

@@ -6,11 +6,11 @@ use std::fmt;
 use kiln_ops::images::CHANNELS;
 use kiln_system::with_defaults;
 
+use crate::interpolation::Interpolation;
 use crate::sample_key::{Purpose, SampleKey};
 
 use super::operation::Operation::{self, *};
 use super::operation::{Step, drawn, is_negative};
-use super::sampling::Sampling;
 
 /// The operations in timm's order; a draw is an index into it.
 #[rustfmt::skip]
@@ -65,8 +65,15 @@ impl TimmRand {
         Some(it)
     }
 
-    /// The operations of one sample; `fill` is the colour outside of the image.
-    pub(super) fn draw(&self, size: [usize; 2], fill: [u8; CHANNELS], key: SampleKey) -> Vec<Step> {
+    /// The operations of one sample; `fill` is the colour outside of the image. Without an `interpolation` each draws
+    /// its own.
+    pub(super) fn draw(
+        &self,
+        size: [usize; 2],
+        fill: [u8; CHANNELS],
+        interpolation: Option<Interpolation>,
+        key: SampleKey,
+    ) -> Vec<Step> {
         let happens = |nth: &u32| key.fraction(Purpose::OperationProbability, *nth) <= self.probability;
         let step = |nth| {
             let operation = drawn(&OPERATIONS, nth, key);
@@ -77,9 +84,10 @@ impl TimmRand {
                 magnitude + self.noise * key.normals(Purpose::OperationNoise).nth(nth as usize).unwrap_or(0.0)
             };
             let share = magnitude.clamp(0.0, self.most.into()) / USUAL;
+            let argument = self.argument(operation, share, is_negative(nth, key), size);
             let is_cubic = key.draw_nth(Purpose::OperationSampling, nth, 2) == 1;
-            let sampling = if is_cubic { Sampling::Bicubic } else { Sampling::Bilinear };
-            Step { operation, argument: self.argument(operation, share, is_negative(nth, key), size), sampling, fill }
+            let drawn = if is_cubic { Interpolation::Bicubic } else { Interpolation::Bilinear };
+            Step { operation, argument, interpolation: interpolation.unwrap_or(drawn), fill }
         };
         (0..self.ops).filter(happens).map(step).collect()
     }

@@ -84,7 +84,7 @@ fn answer(
 ) -> Result<u8> {
     let framing = Framing::for_validation(&config.data);
     let Description { center_crop: middle, exif, interpolation, .. } = *description;
-    let framing = Framing { middle, exif, interpolation, ..framing };
+    let framing = Framing { middle, exif, interpolation: Some(interpolation), ..framing };
     let network = blank_network(backend, config, file.outputs)?.load(&file.tensors, &file.origin)?;
     let augment = Augment::plain(description.normalization);
     // To standard error, since programs read the answers.
