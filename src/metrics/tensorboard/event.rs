@@ -1,81 +1,114 @@
 //! TensorBoard's protobuf messages, only the fields that are written.
 //!
-//! Field numbers are from TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`.
+//! Names and numbers are from TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`. The alternatives of a
+//! `oneof` are optional fields, of which one is set.
 
-use prost::encode_length_delimiter;
+use prost::Message;
 
-use self::Field::{Bytes, Double, Float, Integer};
-
-/// The field of an event with the format of the file, in the first one.
-pub(super) const FILE_VERSION: u8 = 3;
-/// The field of an event with values, one after the other.
-pub(super) const SUMMARY: u8 = 5;
-/// The field of an event that starts a session: earlier files' events from this event's step on are invalid.
-pub(super) const SESSION_LOG: u8 = 7;
 /// `DataType::DT_STRING` of `types.proto`.
-const DT_STRING: usize = 7;
+const DT_STRING: i32 = 7;
+/// `SessionLog::START`: events of earlier files from this event's step on are invalid.
+const START: i32 = 1;
 
-/// The content of a field; a string or a message is its bytes.
-enum Field<'a> {
-    Integer(usize),
-    Double(f64),
-    Bytes(&'a [u8]),
-    Float(f32),
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    /// Seconds since 1970.
+    #[prost(double, tag = "1")]
+    pub wall_time: f64,
+    #[prost(int64, tag = "2")]
+    pub step: i64,
+    /// The format of the file, in its first event.
+    #[prost(string, optional, tag = "3")]
+    pub file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    pub summary: Option<Summary>,
+    #[prost(message, optional, tag = "7")]
+    pub session_log: Option<SessionLog>,
 }
 
-/// An event at `time`, in seconds since 1970, with the content of its field `what`.
-pub(super) fn event(time: f64, step: usize, what: u8, content: &[u8]) -> Vec<u8> {
-    message(&[(1, Double(time)), (2, Integer(step)), (what, Bytes(content))])
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SessionLog {
+    #[prost(int32, tag = "1")]
+    status: i32,
 }
 
-/// A session log with the status `START`.
-pub(super) fn session_start() -> Vec<u8> {
-    message(&[(1, Integer(1))])
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    pub value: Vec<Value>,
 }
 
-/// A scalar; TensorBoard keeps single precision.
-pub(super) fn scalar(tag: &str, value: f64) -> Vec<u8> {
-    tagged(tag, &[(2, Float(value as f32))])
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Value {
+    /// The part before the first slash is its group.
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+    #[prost(message, optional, tag = "4")]
+    image: Option<Image>,
+    #[prost(message, optional, tag = "8")]
+    tensor: Option<TensorProto>,
+    /// The plugin it is for; scalars and images need none.
+    #[prost(message, optional, tag = "9")]
+    metadata: Option<SummaryMetadata>,
 }
 
-/// An RGB image as PNG, its size in pixels.
-pub(super) fn image(tag: &str, png: &[u8], width: usize, height: usize) -> Vec<u8> {
-    let channels = Integer(3);
-    let image = message(&[(1, Integer(height)), (2, Integer(width)), (3, channels), (4, Bytes(png))]);
-    tagged(tag, &[(4, Bytes(&image))])
+#[derive(Clone, PartialEq, Message)]
+struct Image {
+    #[prost(uint32, tag = "1")]
+    height: u32,
+    #[prost(uint32, tag = "2")]
+    width: u32,
+    /// The number of channels.
+    #[prost(int32, tag = "3")]
+    colorspace: i32,
+    #[prost(bytes = "vec", tag = "4")]
+    encoded_image_string: Vec<u8>,
 }
 
-/// A text in Markdown.
-pub(super) fn text(tag: &str, markdown: &str) -> Vec<u8> {
-    let tensor = message(&[(1, Integer(DT_STRING)), (8, Bytes(markdown.as_bytes()))]);
-    let plugin = message(&[(1, Bytes(b"text"))]);
-    tagged(tag, &[(8, Bytes(&tensor)), (9, Bytes(&message(&[(1, Bytes(&plugin))])))])
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(int32, tag = "1")]
+    dtype: i32,
+    #[prost(string, repeated, tag = "8")]
+    string_val: Vec<String>,
 }
 
-/// A value of a summary. The part of its tag before the first slash is its group.
-fn tagged(tag: &str, content: &[(u8, Field<'_>)]) -> Vec<u8> {
-    let value = [message(&[(1, Bytes(tag.as_bytes()))]), message(content)].concat();
-    message(&[(1, Bytes(&value))])
+#[derive(Clone, PartialEq, Message)]
+struct SummaryMetadata {
+    #[prost(message, optional, tag = "1")]
+    plugin_data: Option<PluginData>,
 }
 
-/// A message of fields by their numbers, which are below 16.
-fn message(fields: &[(u8, Field<'_>)]) -> Vec<u8> {
-    let mut message = Vec::new();
-    for (number, field) in fields {
-        let (wire_type, content) = match field {
-            Integer(value) => (0, varint(*value)),
-            Double(value) => (1, value.to_le_bytes().to_vec()),
-            Bytes(bytes) => (2, [&varint(bytes.len()), *bytes].concat()),
-            Float(value) => (5, value.to_le_bytes().to_vec()),
-        };
-        message.push(number << 3 | wire_type);
-        message.extend(content);
+#[derive(Clone, PartialEq, Message)]
+struct PluginData {
+    #[prost(string, tag = "1")]
+    plugin_name: String,
+}
+
+impl SessionLog {
+    pub(super) fn start() -> Self {
+        Self { status: START }
     }
-    message
 }
 
-fn varint(value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_length_delimiter(value, &mut bytes).expect("memory takes it");
-    bytes
+impl Value {
+    /// A scalar; TensorBoard keeps single precision.
+    pub(super) fn scalar(tag: &str, value: f64) -> Self {
+        Self { tag: tag.into(), simple_value: Some(value as f32), ..Self::default() }
+    }
+
+    /// An RGB image as PNG, its size in pixels.
+    pub(super) fn image(tag: &str, png: &[u8], [width, height]: [u32; 2]) -> Self {
+        let image = Image { height, width, colorspace: 3, encoded_image_string: png.into() };
+        Self { tag: tag.into(), image: Some(image), ..Self::default() }
+    }
+
+    /// A text in Markdown.
+    pub(super) fn text(tag: &str, markdown: &str) -> Self {
+        let tensor = TensorProto { dtype: DT_STRING, string_val: vec![markdown.into()] };
+        let metadata = SummaryMetadata { plugin_data: Some(PluginData { plugin_name: "text".into() }) };
+        Self { tag: tag.into(), tensor: Some(tensor), metadata: Some(metadata), ..Self::default() }
+    }
 }

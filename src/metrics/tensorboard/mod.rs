@@ -12,8 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc::{CRC_32_ISCSI, Crc};
 use kiln_system::{Error, Result};
+use prost::Message;
 
-use self::event::{FILE_VERSION, SESSION_LOG, SUMMARY, event, image, scalar, session_start, text};
+use self::event::{Event, SessionLog, Summary, Value};
 use super::record::{EpochRecord, Record, StepRecord};
 use super::sink::Sink;
 use super::utilization::Utilization;
@@ -47,10 +48,11 @@ impl TensorBoard {
         let path = directory.join(file_name(directory)?);
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
         let mut board = Self { path, file, looked: None, utilization: None };
-        board.write(0, FILE_VERSION, b"brain.Event:2")?;
+        board.write(0, Event { file_version: Some("brain.Event:2".into()), ..Event::default() })?;
         // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a
         // new run needs one too.
-        board.write(after_step.saturating_add(1), SESSION_LOG, &session_start())?;
+        let start = Event { session_log: Some(SessionLog::start()), ..Event::default() };
+        board.write(after_step.saturating_add(1), start)?;
         Ok(board)
     }
 
@@ -61,18 +63,16 @@ impl TensorBoard {
 
     /// Shows a text in Markdown under `tag`.
     pub fn text(&mut self, tag: &str, step: usize, markdown: &str) -> Result<()> {
-        self.write(step, SUMMARY, &text(tag, markdown))
+        self.show(step, vec![Value::text(tag, markdown)])
     }
 
-    fn write(&mut self, step: usize, what: u8, content: &[u8]) -> Result<()> {
-        let record = record(&event(now(), step, what, content));
+    fn write(&mut self, step: usize, event: Event) -> Result<()> {
+        let record = record(&Event { wall_time: now(), step: step as i64, ..event }.encode_to_vec());
         self.file.write_all(&record).map_err(Error::io("write", &self.path))
     }
 
-    /// Shows scalars by their tags.
-    fn show<'a>(&mut self, step: usize, scalars: impl IntoIterator<Item = (&'a str, f64)>) -> Result<()> {
-        let values: Vec<u8> = scalars.into_iter().flat_map(|(tag, value)| scalar(tag, value)).collect();
-        self.write(step, SUMMARY, &values)
+    fn show(&mut self, step: usize, value: Vec<Value>) -> Result<()> {
+        self.write(step, Event { summary: Some(Summary { value }), ..Event::default() })
     }
 
     fn step(&mut self, record: &StepRecord) -> Result<()> {
@@ -84,13 +84,14 @@ impl TensorBoard {
             ("throughput/images_per_second", record.images_per_second),
             ("throughput/step_seconds", Some(record.step_seconds)),
         ];
-        self.show(record.step, scalars.into_iter().filter_map(|(tag, value)| Some((tag, value?))))?;
+        let value = |(tag, value): (&str, Option<f64>)| Some(Value::scalar(tag, value?));
+        self.show(record.step, scalars.into_iter().filter_map(value).collect())?;
         if self.looked.is_none_or(|last| record.seconds - last >= LOOK_INTERVAL) {
             self.looked = Some(record.seconds);
             for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {
-                let tag = |what: &str| format!("device/{}/{what}", load.device);
-                let (busy, memory) = (tag("utilization_percent"), tag("memory_bytes"));
-                self.show(record.step, [(&busy[..], load.percent), (&memory, load.memory)])?;
+                let value = |what: &str, value| Value::scalar(&format!("device/{}/{what}", load.device), value);
+                let values = [value("utilization_percent", load.percent), value("memory_bytes", load.memory)];
+                self.show(record.step, values.into())?;
             }
         }
         Ok(())
@@ -104,7 +105,7 @@ impl TensorBoard {
             ("epoch/train_loss", record.train_loss),
             ("epoch/train_accuracy", record.train_accuracy),
         ];
-        self.show(record.step, scalars)
+        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())
     }
 }
 
@@ -119,10 +120,9 @@ impl Sink for TensorBoard {
 
     fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
         // The width and height of a PNG file begin at its seventeenth byte.
-        let side =
-            |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?) as usize));
-        let [width, height] = [16, 20].map(|at| side(at).unwrap_or_default());
-        self.write(step, SUMMARY, &image(tag, png, width, height))
+        let side = |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?)));
+        let size = [16, 20].map(|at| side(at).unwrap_or_default());
+        self.show(step, vec![Value::image(tag, png, size)])
     }
 }
 
