@@ -35,7 +35,12 @@ pub(super) fn without_unknown(command: &Command, words: Vec<OsString>) -> (Vec<O
         let next = next.filter(|next| joined.is_none() && !next.starts_with('-'));
         let (hint, takes_value) = hint(command, name, joined.or(next.as_deref()));
         lines.push(format!("unknown option '{name}'; {hint}"));
-        words.next_if(|_| next.is_some() && takes_value);
+        let is_number = |word: &OsString| word.to_string_lossy().parse::<f64>().is_ok();
+        if let Some(value) = words.next_if(|_| next.is_some() && takes_value)
+            && is_number(&value)
+        {
+            while words.next_if(is_number).is_some() {}
+        }
     }
     (kept, lines)
 }

@@ -1,10 +1,11 @@
-//! Files of options, as timm's `-c FILE.yaml`: their keys are names of options, which the command line overrides.
+//! Files of options, as timm's `-c FILE.yaml`: their keys are names of options, which the command line overrides. Those
+//! in sections, as Lightning writes them, are settings.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use ::config::{File, FileFormat, Source, Value, ValueKind};
+use ::config::{File, FileFormat, Map, Source, Value, ValueKind};
 use kiln_system::file::{self, TEXT};
 use kiln_system::{Error, Result, shown};
 
@@ -44,7 +45,8 @@ fn is_yaml(path: &Path) -> bool {
 fn options_in(path: &Path) -> Result<Vec<OsString>> {
     let name = shown(path);
     let text = file::text(path, TEXT).map_err(Error::io("read", path))?;
-    let refused = |why: String| Error::usage(format!("'{name}' {why}; its lines must be 'option: value'"));
+    let refused =
+        |why: String| Error::usage(format!("'{name}' {why}; its lines must be 'option: value', or sections of those"));
     // An alias of an alias of an alias takes more memory than there is.
     if text.lines().any(|line| line.split([':', '-', ' ', '[', ',']).any(|word| word.starts_with('&'))) {
         return Err(refused("has an anchor (&)".into()));
@@ -52,18 +54,34 @@ fn options_in(path: &Path) -> Result<Vec<OsString>> {
     let source = File::from_str(&text, FileFormat::Yaml);
     let values = source.collect().map_err(|error| refused(format!("is not YAML: {error}")))?;
     let mut options = Vec::new();
+    collect("", values, &mut options).map_err(refused)?;
+    Ok(options)
+}
+
+/// Adds the options in `values`, which are settings below a `section`; the error is what the file has.
+fn collect(section: &str, values: Map<String, Value>, options: &mut Vec<OsString>) -> std::result::Result<(), String> {
     // In one order, for one list of complaints.
     for (key, Value { kind, .. }) in BTreeMap::from_iter(values) {
-        match words(kind) {
+        let key = if section.is_empty() { key } else { format!("{section}.{key}") };
+        let value = match kind {
+            ValueKind::Table(inner) => {
+                collect(&key, inner, options)?;
+                continue;
+            }
+            ValueKind::Boolean(on) if !section.is_empty() => Some(on.to_string()),
+            kind => words(kind).ok_or_else(|| format!("has sections in a list ('{key}')"))?,
+        };
+        let Some(value) = value else { continue };
+        let option = match (section, &key[..]) {
             // timm's argument without a name.
-            Some(Some(value)) if key == "data" => options.push(value.into()),
-            Some(Some(value)) if value.is_empty() => options.push(format!("--{key}").into()),
-            Some(Some(value)) => options.push(format!("--{key}={value}").into()),
-            Some(None) => {}
-            None => return Err(refused(format!("has sections ('{key}')"))),
-        }
+            ("", "data") => value,
+            ("", _) if value.is_empty() => format!("--{key}"),
+            ("", _) => format!("--{key}={value}"),
+            _ => format!("{key}={value}"),
+        };
+        options.push(option.into());
     }
-    Ok(options)
+    Ok(())
 }
 
 /// The value as it is typed, empty for a switch; nothing for what is not set, `None` for a section.

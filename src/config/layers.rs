@@ -242,7 +242,8 @@ impl Reader<'_> {
         let mut layer = Layer::default();
         if let Some(origin) = self.origin.filter(|_| !is_resumed) {
             let network = self.request.flags.iter().rev().find(|flag| flag.key == "--model");
-            let is_it = |(name, _): &&(&str, _)| network.is_some_and(|network| network.value == *name);
+            let name = network.and_then(|network| network.value.split('.').next()).unwrap_or_default();
+            let is_it = |(known, _): &&(&str, _)| *known == name;
             let own = origin.networks.iter().filter(is_it).map(|(_, sets)| *sets);
             for (key, text) in origin.defaults.iter().copied().chain(own).flat_map(alias::pairs) {
                 let place = format!("default of {}", origin.script);

@@ -87,13 +87,6 @@ pub(super) fn settle(
             optim.ema_decay
         ));
     }
-    let (warmup, epochs) = (config.schedule.warmup_epochs, config.run.epochs as f64);
-    if warmup > epochs && layers.typed("schedule.warmup_epochs").is_none() && is_new("schedule.warmup_epochs") {
-        config.schedule.warmup_epochs = epochs;
-        lines.push(format!(
-            "its warm-up of {warmup} epochs is longer than the run, and rises faster here: --warmup-epochs {epochs}"
-        ));
-    }
     if origin.decouples_decay && config.optim.weight_decay > 0.0 && is_new("optim.weight_decay") {
         // With momentum m a step adds up to 1 / (1 - m) times what one gradient does.
         let optim = &mut config.optim;

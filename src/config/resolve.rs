@@ -14,7 +14,7 @@ use super::alias::origins::{self, About};
 use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
-use super::request::Request;
+use super::request::{Request, Setting};
 use super::schema::plain;
 use super::{Config, flag, idle, launcher, origin, own_words, rules};
 
@@ -73,6 +73,14 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         }
         _ => {}
     }
+    let (warmup, epochs) = (merged.config.schedule.warmup_epochs, merged.config.run.epochs);
+    if merged.config.schedule.kind != ScheduleKind::OneCycle && warmup > epochs as f64 {
+        notes.push(format!(
+            "the run of {epochs} epochs ends inside its warm-up of {warmup}, below the peak rate; --warmup-epochs {} \
+             warms up for a tenth of it",
+            epochs as f64 / 10.0
+        ));
+    }
     let (stages, micro_batches) = (merged.config.parallel.stages, merged.config.run.accumulation_steps);
     if micro_batches < stages {
         notes.push(format!(
@@ -109,8 +117,10 @@ pub(super) fn assembled(request: &Request) -> Result<(Merged, Layers, Complaints
         notes.push(format!("--as {}: read as a command line of {}, with its defaults", origin.name, origin.script));
         notes.extend(lines.into_iter().map(|line| format!("--as {}: {line}", origin.name)));
         let averages = idle::averages_statistics(&merged.config.parallel);
+        let is_tagged = |flag: &Setting| flag.key == "--model" && flag.value.contains('.');
         let is_about_this = |about: &About| match *about {
             About::All => true,
+            About::Tag => request.flags.iter().any(is_tagged),
             About::Averages => averages,
             About::Word(word) => request.flags.iter().any(|it| it.key == word || it.place == word),
         };

@@ -270,13 +270,6 @@ impl Rules<'_> {
     }
 
     fn schedule(&mut self) {
-        let (warmup, epochs) = (self.merged.config.schedule.warmup_epochs, self.merged.config.run.epochs);
-        let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
-        let broken = format!("warmup epochs must be at most epochs '{epochs}', got '{warmup}'");
-        let holds = one_cycle || !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
-        let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
-        self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
-
         let last = self.merged.config.schedule.final_lr;
         let exponential = self.merged.config.schedule.kind == ScheduleKind::Exponential;
         let broken = "final lr must be above 0 for the exponential schedule, got '0'";
@@ -292,7 +285,9 @@ impl Rules<'_> {
 
         let broken = "warmup epochs cannot be combined with schedule 'onecycle', which has its own rise";
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
-        let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");
+        let one_cycle = kind == ScheduleKind::OneCycle;
+        let unset =
+            self.merged.config.schedule.warmup_epochs == 0.0 || self.merged.is_default("schedule.warmup_epochs");
         let holds = !one_cycle || unset;
         self.require(holds, &["schedule.warmup_epochs", "schedule.kind"], broken, remedy);
     }

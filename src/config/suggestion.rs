@@ -9,7 +9,6 @@ use super::{alias, flag, group, range, removed};
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
 const FAMILIAR: &[(&str, &str)] = &[
     ("amp", "run.precision"),
-    ("ckpt_path", "checkpoint.resume"),
     ("dataset", "data.source"),
     ("mixed_precision", "run.precision"),
     ("model_ema", "optim.ema_decay"),
@@ -38,6 +37,9 @@ pub fn for_value(key: &str, value: &Value) -> String {
         ("parallel.strategy", mirrored) if mirrored.to_lowercase().contains("mirrored") => {
             return "for mirrored replicas use --strategy ddp".into();
         }
+        ("data.source", path) if path.contains(['/', '.']) => {
+            return format!("for a directory of images use --data folder --data-dir {path}");
+        }
         ("parallel.nnodes", limits) if limits.contains(':') => {
             return format!("for an elastic run use --elastic {limits}");
         }
@@ -63,7 +65,7 @@ fn whole(key: &str, value: &Value) -> Option<String> {
 pub fn example(key: &str) -> String {
     match schema::default(key).map(typed).unwrap_or_default() {
         empty if empty.is_empty() => "remove it for the default".into(),
-        default => format!("the default is {}", flag::setting(key, &default)),
+        default => format!("for example {}", flag::setting(key, &default)),
     }
 }
 
@@ -95,6 +97,11 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
     let key = nearest_key(bare).filter(|_| takes_settings);
     let of_key = || key.as_deref().and_then(flag::of_key).map(long).filter(|option| known.contains(option));
     let begins = || known.iter().find(|option| option.starts_with(&format!("{name}-"))).cloned();
+    // As Python's argparse reads it.
+    let abbreviated = || {
+        let mut words = alias::flags().map(|(long, _)| long).filter(|long| takes_settings && long.starts_with(bare));
+        words.next().filter(|_| words.next().is_none())
+    };
     match (nearest(name, known.iter().cloned()).or_else(of_key).or_else(begins), key) {
         (Some(option), _) => {
             let hint = with_value(&option, value);
@@ -105,7 +112,7 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
             let example = if is_switch { "true" } else { "VALUE" };
             Meant::Setting(format!("did you mean '{key}={}'?", value.unwrap_or(example)))
         }
-        _ => Meant::Nothing,
+        _ => abbreviated().map_or(Meant::Nothing, |word| Meant::Setting(format!("did you mean '--{word}'?"))),
     }
 }
 

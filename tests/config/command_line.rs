@@ -110,7 +110,7 @@ fn arguments_that_mean_nothing_end_with_exit_code_two() {
 }
 
 /// Every line that is said about arguments.
-fn said(line: &[&str]) -> Vec<String> {
+pub(super) fn said(line: &[&str]) -> Vec<String> {
     match Cli::try_parse_from([&["train"], line].concat()) {
         Ok(mut command) => refusals(command.request().unwrap()),
         Err(error) => error.to_string().lines().map(String::from).collect(),

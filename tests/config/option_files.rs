@@ -35,11 +35,28 @@ fn a_file_of_options_is_a_line_that_the_command_line_overrides() {
             Ok(_) => panic!("{name} is no recipe"),
         }
     };
-    assert!(refused("a.yaml", "model:\n  depth: 50\n").contains("sections"));
+    assert!(refused("a.yaml", "callbacks:\n- class_path: a.B\n").contains("sections in a list ('callbacks')"));
     assert!(refused("b.yaml", "lr: [0.1\n").contains("is not YAML"));
     assert!(refused("c.yml", "a: &a [x]\nb: [*a, *a]\n").contains("anchor"));
     assert!(refused("d.yaml", "warmth: 3\nlr: fast\n").contains("--warmth"));
     assert!(refused("e.yaml", "- 3\n").contains("option: value"));
+    let unknown = refused("f.yaml", "trainer:\n  warmth: 3\n  max_epochs: 2\n");
+    assert!(unknown.contains("'trainer.warmth'"), "{unknown}");
     let missing = Cli::try_parse_from(["train", "-c", "nowhere.yaml"]).unwrap_err().to_string();
     assert!(missing.contains("nowhere.yaml"), "{missing}");
+}
+
+/// What Lightning's command line reads and writes.
+#[test]
+fn sections_are_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "seed_everything: 7\ntrainer:\n  max_epochs: 12\n  precision: bf16-mixed\n  sync_batchnorm: false\n  \
+                callbacks: null\nmodel:\n  optimizer:\n    lr: 0.2\ndata:\n  data_dir: photos\n";
+    let path = write(dir.path(), "lightning.yaml", text);
+    let read =
+        |more: &[&str]| config(&[&["--as", "lightning", "fit", "--config", path.to_str().unwrap()], more].concat());
+    let line = "--as lightning fit --seed_everything 7 trainer.max_epochs=12 trainer.precision=bf16-mixed \
+                trainer.sync_batchnorm=false model.optimizer.lr=0.2 data.data_dir=photos";
+    assert_eq!(read(&[]), config(&words(line)));
+    assert_eq!(read(&["--trainer.max_epochs", "3"]).run.epochs, 3, "the command line wins");
 }

@@ -271,7 +271,7 @@ fn the_plan_says_what_the_origin_counts_in_another_way() {
     let statistics = "running statistics are averaged over replicas in all steps";
     assert!(notes("--as timm x --world-size 2").contains(statistics));
     assert!(!notes("--as timm x").contains(statistics), "one replica has its own");
-    assert!(notes("--as timm x").contains("training images are resized as those of validation"));
+    assert!(notes("--as timm x --no-aug").contains("training images are cut as those of validation"));
     let text = notes("--as timm -b 64 x");
     assert!(text.contains("the learning rate 0.1 is for 256 images: --learning-rate 0.025"), "{text}");
 }

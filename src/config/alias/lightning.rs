@@ -10,6 +10,9 @@ use super::{Alias, BF16, F16, F32, LOADERS, LOGGER, Line};
 /// Batch-size keys that are ambiguous: per replica or global.
 pub(super) const BATCHES: &str = "data.batch_size datamodule.batch_size";
 
+pub(super) const CHECKPOINT: super::Means =
+    Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())]));
+
 const CLIP: &str = "trainer.gradient_clip_algorithm";
 
 pub(super) const WORDS: &[Alias] = &[
@@ -79,10 +82,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key("data.data_dir datamodule.data_dir", "data.dir"),
     Alias::word("data.num_workers datamodule.num_workers", LOADERS),
     Alias::only("data.pin_memory datamodule.pin_memory", "true false", "the backend pins memory where that helps"),
-    Alias::word(
-        "ckpt_path",
-        Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
-    ),
+    Alias::word("ckpt_path", CHECKPOINT),
     Alias::key("callbacks.early_stopping.patience", "run.early_stopping"),
     Alias::key("callbacks.model_checkpoint.save_top_k", "checkpoint.keep_best"),
     Alias::word("callbacks.model_checkpoint.every_n_epochs", Read(|value, _| interval(value, "epochs"))),

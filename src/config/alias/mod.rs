@@ -15,7 +15,8 @@ mod placement;
 mod scripts;
 mod timm;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::request::{self, Setting};
 use super::schema::{self, enumerate};
@@ -77,7 +78,7 @@ enum Means {
     /// These settings, for a flag without a value.
     Sets(Sets),
     /// The settings listed for its value, and a remedy for other values; values with the same settings are separated by
-    /// spaces.
+    /// spaces. One that ends in a dot may have more behind it.
     Choice(&'static [(&'static str, Sets)], &'static str),
     /// No settings for these values, and a remedy for others.
     Only(&'static str, &'static str),
@@ -146,8 +147,16 @@ fn named<const N: usize>(tables: [&'static [Alias]; N]) -> impl Iterator<Item = 
 
 /// The alias of this name; aliases of Lightning's trainer also match without `trainer.`.
 pub fn find(name: &str) -> Option<Named> {
-    let bare = || all().find(|(known, _)| known.strip_prefix(TRAINER) == Some(name));
-    all().find(|(known, _)| *known == name).or_else(bare)
+    // A line in Kiln's own words is found by asking thousands of times.
+    static NAMES: LazyLock<BTreeMap<&str, Named>> = LazyLock::new(|| {
+        let bare = all().filter_map(|named| Some((named.0.strip_prefix(TRAINER)?, named)));
+        let mut names = BTreeMap::new();
+        for (name, named) in all().map(|named| (named.0, named)).chain(bare) {
+            names.entry(name).or_insert(named);
+        }
+        names
+    });
+    NAMES.get(name).copied()
 }
 
 /// The complaint about a word that has a meaning only where a command line comes from.
@@ -204,10 +213,13 @@ impl Alias {
         let place = if place == name { String::new() } else { format!(" ({place})") };
         let must = |rule: &str, remedy: &str| format!("{name} must be {rule}, got '{value}'{place}; {remedy}");
         let among = |choices: &[(&'static str, Sets)], remedy: &str| {
-            let chosen = choices.iter().find(|(values, _)| values.split(' ').any(|it| it == value.to_lowercase()));
+            let value = value.to_lowercase();
+            let is_it = |it: &str| it == value || (it.ends_with('.') && format!("{value}.").starts_with(it));
+            let chosen = choices.iter().find(|(values, _)| values.split(' ').any(is_it));
             chosen.map(|(_, sets)| pairs(sets).collect()).ok_or_else(|| {
                 let known = choices.iter().flat_map(|(values, _)| values.split(' '));
-                let known: Vec<_> = known.map(|value| if value.is_empty() { "''" } else { value }).collect();
+                let known: Vec<_> =
+                    known.map(|it| if it.is_empty() { "''" } else { it.trim_end_matches('.') }).collect();
                 must(&enumerate(&known, "or"), remedy)
             })
         };

@@ -6,18 +6,19 @@ use super::Means::{Choice, Nothing, Read, Sets};
 use super::placement::devices_per_machine;
 use super::{AMP_LEVEL, Alias, BF16, COUNT, F16, F32, LOADERS, LOGGER, LOGS, Line, pairs};
 
+// Behind the dot timm writes a tag of weights.
 pub(super) const RESNET: super::Means = Choice(
     &[
-        ("resnet18", "model.stem=imagenet model.depth=18"),
-        ("resnet34", "model.stem=imagenet model.depth=34"),
-        ("resnet50", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=64"),
-        ("resnet101", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=64"),
-        ("resnet152", "model.stem=imagenet model.depth=152 model.groups=1 model.width_per_group=64"),
-        ("wide_resnet50_2", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=128"),
-        ("wide_resnet101_2", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=128"),
-        ("resnext50_32x4d", "model.stem=imagenet model.depth=50 model.groups=32 model.width_per_group=4"),
-        ("resnext101_32x8d", "model.stem=imagenet model.depth=101 model.groups=32 model.width_per_group=8"),
-        ("resnext101_64x4d", "model.stem=imagenet model.depth=101 model.groups=64 model.width_per_group=4"),
+        ("resnet18.", "model.stem=imagenet model.depth=18"),
+        ("resnet34.", "model.stem=imagenet model.depth=34"),
+        ("resnet50.", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=64"),
+        ("resnet101.", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=64"),
+        ("resnet152.", "model.stem=imagenet model.depth=152 model.groups=1 model.width_per_group=64"),
+        ("wide_resnet50_2.", "model.stem=imagenet model.depth=50 model.groups=1 model.width_per_group=128"),
+        ("wide_resnet101_2.", "model.stem=imagenet model.depth=101 model.groups=1 model.width_per_group=128"),
+        ("resnext50_32x4d.", "model.stem=imagenet model.depth=50 model.groups=32 model.width_per_group=4"),
+        ("resnext101_32x8d.", "model.stem=imagenet model.depth=101 model.groups=32 model.width_per_group=8"),
+        ("resnext101_64x4d.", "model.stem=imagenet model.depth=101 model.groups=64 model.width_per_group=4"),
     ],
     "Kiln trains these networks only; for small images use --stem cifar",
 );
@@ -136,6 +137,7 @@ pub(super) const FLAGS: &[Alias] = &[
         ("onedevicestrategy", "parallel.strategy=single"),
         ("mirroredstrategy multiworkermirroredstrategy", "parallel.strategy=ddp"),
     ]),
+    Alias::word("--ckpt-path", super::lightning::CHECKPOINT),
     Alias::only("--start-epoch", "0", "remove it: --resume continues at the exact image of its checkpoint"),
     // Instead of training, the command line makes the command evaluate of them.
     Alias::switch("--evaluate --test-only", Nothing("use 'train evaluate --checkpoint PATH'")),
@@ -215,7 +217,8 @@ pub(super) fn weights(value: &str, line: &Line) -> super::Read {
     if arch.is_some_and(|arch| arch.split('_').next() != Some(&network) && network.starts_with("resne")) {
         return Err(("those of the network", "give both the same name".into()));
     }
-    let is_shallow = ["ResNet18", "ResNet34"].iter().any(|name| value.starts_with(name));
+    let of = if value == "DEFAULT" { arch.unwrap_or_default() } else { &network };
+    let is_shallow = ["resnet18", "resnet34"].contains(&of);
     if value.ends_with("IMAGENET1K_V1") || (is_shallow && value.ends_with("DEFAULT")) {
         return Ok(vec![("model.pretrained", "torchvision".into())]);
     }

@@ -25,11 +25,7 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::only("--color-jitter-prob", "1 1.0", "--color-jitter varies every image; remove it"),
     Alias::only("--grayscale-prob", "0 0.0", "it is not offered; use --color-jitter X"),
     Alias::only("--gaussian-blur-prob", "0 0.0", "it is not offered; use --rand-augment-ops N"),
-    Alias::choice("--train-interpolation", "use data.interpolation=bilinear or bicubic").of(&[
-        ("random", ""),
-        ("bilinear", "data.interpolation=bilinear"),
-        ("bicubic", "data.interpolation=bicubic"),
-    ]),
+    Alias::key("--train-interpolation", "data.train_interpolation"),
     Alias::choice("--remode", "use data.erasing_fill=mean, rand or pixel").of(&[
         ("const", "data.erasing_fill=mean"),
         ("rand", "data.erasing_fill=rand"),

@@ -48,6 +48,8 @@ pub enum About {
     All,
     /// Those with replicas that average the statistics of their batch-norm.
     Averages,
+    /// Those whose network has a tag of weights, as in `resnet50.a1_in1k`.
+    Tag,
     /// Those with this word.
     Word(&'static str),
 }

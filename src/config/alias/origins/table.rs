@@ -4,10 +4,10 @@
 use super::super::Means::{Nothing, Read, Sets};
 use super::super::scripts::{ALWAYS, RESNET, weights};
 use super::super::{Alias, COUNT, LOGS};
-use super::About::{All, Averages, Word};
+use super::About::{All, Averages, Tag, Word};
 use super::values::{
-    COMPOSER_SIZES, SIZES, accumulation, decoder, ema_decay, epochs, interval, jitter, loss_scale, policy, pretrained,
-    sizes, split, warmup_lr,
+    COMPOSER_SIZES, SIZES, accumulation, decoder, directory, ema_decay, epochs, interval, jitter, loss_scale, policy,
+    pretrained, sizes, split, warmup_lr,
 };
 use super::{Batch, Origin, Rate, Settings};
 
@@ -81,11 +81,11 @@ pub const ORIGINS: &[Origin] = &[
             SGD,
             DEEP,
             "run.epochs=300 run.log_every=50 run.seed=42 data.center_crop=0.95 data.color_jitter=0.4 \
-             data.erasing_fill=pixel data.interpolation=bicubic data.drop_last=true model.zero_init_last_bn=true \
-             parallel.batch_size=128 parallel.bn_statistics=mean optim.nesterov=true optim.weight_decay=2e-5 \
-             optim.decay_norm_bias=false optim.label_smoothing=0.1 schedule.kind=cosine schedule.interval=epoch \
-             schedule.counted_from=start schedule.warmup_epochs=5 schedule.warmup_lr=1e-5 schedule.step_epochs=90 \
-             checkpoint.keep_best=10",
+             data.erasing_fill=pixel data.interpolation=bicubic data.train_interpolation=random \
+             data.drop_last=true model.zero_init_last_bn=true parallel.batch_size=128 parallel.bn_statistics=mean \
+             optim.nesterov=true optim.weight_decay=2e-5 optim.decay_norm_bias=false optim.label_smoothing=0.1 \
+             schedule.kind=cosine schedule.interval=epoch schedule.counted_from=start schedule.warmup_epochs=5 \
+             schedule.warmup_lr=1e-5 schedule.step_epochs=90 checkpoint.keep_best=10",
         ],
         // How timm prepares images for weights that torchvision or its own earlier recipes have trained.
         networks: &[
@@ -112,17 +112,21 @@ pub const ORIGINS: &[Origin] = &[
             Alias::word("--pretrained", Read(|value, line| Ok(pretrained(value, line)))),
             Alias::key("--lr-base", "optim.learning_rate"),
             Alias::key("--lr-base-scale", "schedule.lr_scaling"),
-            Alias::word("--experiment", Read(|name, _| Ok(vec![("run.output_dir", format!("output/train/{name}"))]))),
+            Alias::word("--output-dir --experiment", Read(|_, line| Ok(directory(line)))),
         ],
         signature: "--sched --decay-epochs --decay-rate --min-lr --warmup-lr --cooldown-epochs --amp-dtype --clip-mode \
                     --aa --no-aug --mixup-prob --hflip --native-amp --no-prefetcher",
         differs: &[
-            (All, "training images are resized as those of validation, not by bilinear or bicubic at random"),
             (
                 Averages,
                 "running statistics are averaged over replicas in all steps, as with --no-ddp-bb, not in the last one",
             ),
             (Word("--pretrained"), "pretrained weights are torchvision's, not timm's"),
+            (
+                Tag,
+                "the tag behind the network's name sets nothing; its frame is --crop-pct, --img-size, --interpolation",
+            ),
+            (Word("--no-aug"), "training images are cut as those of validation, not from all of the shorter side"),
         ],
         ..PLAIN
     },
@@ -218,12 +222,16 @@ pub const ORIGINS: &[Origin] = &[
             Alias::only("--gradient-predivide-factor", "1 1.0", "gradients are averaged; remove it"),
             Alias::switch("--use-adasum", Nothing("gradients are averaged; for large batches use --optimizer lars")),
             Alias::word("--log-dir", Read(|_, _| Ok(vec![("run.tensorboard", "true".into())]))),
-            Alias::word("--checkpoint-format", Nothing("checkpoints are in the run's directory; use --output-dir DIR")),
+            Alias::word("--checkpoint-format", Read(|_, _| Ok(Vec::new()))),
         ],
         differs: &[
             (All, "its warm-up is one step ahead"),
             (Word("--fp16-allreduce"), "--fp16-allreduce sends gradients in bf16"),
             (Word("--log-dir"), "--log-dir: TensorBoard's logs are in the run's directory"),
+            (
+                Word("--checkpoint-format"),
+                "--checkpoint-format: checkpoints are in the run's directory, --output-dir DIR",
+            ),
         ],
         ..PLAIN
     },

@@ -56,6 +56,16 @@ pub(super) fn pretrained(value: &str, line: &Line) -> Vec<(&'static str, String)
     vec![("model.pretrained", weights.into())]
 }
 
+/// Where the run of timm's `--experiment` goes, if there is one.
+pub(super) fn directory(line: &Line) -> Vec<(&'static str, String)> {
+    let root = line.value("--output-dir");
+    let directory = match line.value("--experiment").filter(|name| !name.is_empty()) {
+        Some(name) => format!("{}/{name}", root.unwrap_or("output/train")),
+        None => root.unwrap_or_default().into(),
+    };
+    vec![("run.output_dir", directory)]
+}
+
 /// A directory of one split, beside the other's.
 pub(super) fn split(value: &str, line: &Line) -> Read {
     let parts = |value: &str| {
