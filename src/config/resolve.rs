@@ -76,7 +76,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let (warmup, epochs) = (merged.config.schedule.warmup_epochs, merged.config.run.epochs);
     if merged.config.schedule.kind != ScheduleKind::OneCycle && warmup > epochs as f64 {
         notes.push(format!(
-            "the run of {epochs} epochs ends inside its warm-up of {warmup}, below the peak rate; --warmup-epochs {} \
+            "the warm-up of {warmup} epochs is longer than the run, which ends below the peak rate; --warmup-epochs {} \
              warms up for a tenth of it",
             epochs as f64 / 10.0
         ));

@@ -263,8 +263,11 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
         return Ok(());
     }
     let other = if matches!(resume, Resume::Path(_)) { "run or checkpoint" } else { "--output-dir" };
+    // Such as a file of PyTorch's.
+    let weights =
+        if target.path.is_file() { format!(", --pretrained {path} for weights alone") } else { String::new() };
     Err(Error::usage(format!(
-        "'{path}' holds no checkpoint to resume from; give another {other}, or start a new run without --resume"
+        "'{path}' holds no checkpoint to resume from; give another {other}{weights}, or start a new run without --resume"
     )))
 }
 

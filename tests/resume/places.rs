@@ -26,7 +26,10 @@ fn what_cannot_be_resumed_is_refused_before_the_images_are_looked_for() {
             &["--resume", "--output-dir=unsaved"],
             "'unsaved' holds no checkpoint to resume from; give another --output-dir",
         ),
-        (&["--resume=file"], "'file' holds no checkpoint to resume from"),
+        (
+            &["--resume=file"],
+            "'file' holds no checkpoint to resume from; give another run or checkpoint, --pretrained file for weights alone",
+        ),
         (&["--resume", "--dry-run"], "there is no run in 'runs' to resume"),
         (&["--resume=nowhere", "--elastic=1:1"], missing),
         (&["config", "--resume=nowhere"], missing),

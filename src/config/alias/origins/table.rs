@@ -122,10 +122,7 @@ pub const ORIGINS: &[Origin] = &[
                 "running statistics are averaged over replicas in all steps, as with --no-ddp-bb, not in the last one",
             ),
             (Word("--pretrained"), "pretrained weights are torchvision's, not timm's"),
-            (
-                Tag,
-                "the tag behind the network's name sets nothing; its frame is --crop-pct, --img-size, --interpolation",
-            ),
+            (Tag, "the tag behind the network's name sets nothing; use --crop-pct, --img-size and --interpolation"),
             (Word("--no-aug"), "training images are cut as those of validation, not from all of the shorter side"),
         ],
         ..PLAIN
