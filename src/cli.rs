@@ -77,6 +77,8 @@ commands! {
     Verify(model::Verify),
     /// Write an HTML report of one run, or a comparison of several.
     Report(printed::Report),
+    /// Serve the page of a run, while it trains or afterwards: train serve runs/0001.
+    Serve(printed::Serve),
     /// Print what this build and this machine support, and how to install what is missing.
     Doctor(printed::Doctor),
     /// Print the completions of a shell: source <(train completions bash).

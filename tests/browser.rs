@@ -11,13 +11,18 @@ use crate::skipped::skip;
 /// What Chromium makes of a page: its elements after loading, and what it logged. `None` with a word on stderr where
 /// there is no Chromium.
 pub fn open(page: &Path) -> Option<(String, Vec<String>)> {
+    show(&format!("file://{}", page.display()))
+}
+
+/// The same of an address.
+pub fn show(url: &str) -> Option<(String, Vec<String>)> {
     let profile = tempdir().unwrap();
     let output = Command::new("timeout")
         .args(["60", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--enable-logging=stderr", "--window-size=1280,1024", "--dump-dom"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", page.display()))
+        .arg(url)
         .output();
     let Some(output) = output.ok().filter(|output| output.status.code() != Some(127)) else {
         skip("there is no 'timeout' or no 'chromium' on the PATH (Debian: apt-get install chromium)");

@@ -61,6 +61,7 @@ mod run_directory;
 mod sbatch;
 mod scaling;
 mod schedule;
+mod serve;
 #[cfg(feature = "gloo")]
 mod sharding;
 mod skipped;

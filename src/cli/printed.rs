@@ -1,5 +1,6 @@
-//! Commands that only print: the configuration, a report, this machine, completions and the manual.
+//! Commands that only show: the configuration, a report, this machine, completions and the manual.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
@@ -10,7 +11,8 @@ use super::Cli;
 use super::options::Options;
 use crate::config::{Resolved, resolve};
 use crate::report::write_for_user;
-use crate::trainer::{completed, doctor, say};
+use crate::serve::USUAL;
+use crate::trainer::{completed, doctor, say, serve};
 
 #[derive(Debug, Args)]
 pub struct Config {
@@ -45,6 +47,26 @@ impl Report {
         say(&format!("report      {}, with curves.svg in the same directory", shown(page)));
         Ok(0)
     }
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Directory of a run.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Address to listen on. Other machines need the token in the address that is printed.
+    #[arg(long, value_name = "HOST:PORT", default_value = USUAL, value_parser = address)]
+    bind: SocketAddr,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<u8> {
+        serve(&self.run, self.bind)
+    }
+}
+
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("an address and a port, as in {USUAL}"))
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,8 @@
 //! existing flag. Names of other trainers with exactly the same meaning are listed here, those that need a translation
 //! in [`super::alias`]. The meaning of a flag is written once, above its key in `config/default.toml`.
 
+use crate::serve::USUAL;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// A value of its key's type, shown under this name in the help.
@@ -85,6 +87,7 @@ pub const HEADINGS: &[Heading] = &[
         Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
         Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
         Flag::value("seed", "run.seed", "N").or(&["seed-everything"]),
+        Flag::optional("serve", "run.serve", "ADDRESS", USUAL),
         Flag::on("fast-dev-run", "run.fast_dev_run"),
         Flag::on("dry-run", "run.dry_run"),
     ]),

@@ -20,7 +20,7 @@ use super::schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 26] = [
+pub const SESSION_KEYS: [&str; 27] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -29,6 +29,7 @@ pub const SESSION_KEYS: [&str; 26] = [
     "run.dry_run",
     "run.progress",
     "run.requeue",
+    "run.serve",
     "checkpoint.resume",
     "checkpoint.force_config",
     "parallel.rank",

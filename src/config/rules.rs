@@ -7,6 +7,7 @@ mod views;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 
 use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
@@ -20,6 +21,7 @@ use toml::{Table, Value};
 use super::merged::Merged;
 use super::schema::{enumerate, plain};
 use super::{flag, range, suggestion};
+use crate::serve::USUAL;
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
@@ -27,6 +29,7 @@ pub(crate) fn check(merged: &Merged, refused: &[String]) -> Vec<String> {
     let mut rules = Rules { merged, refused, lines: Vec::new() };
     rules.ranges();
     rules.devices();
+    rules.served();
     rules.processes();
     rules.strategy();
     rules.optimizer();
@@ -82,6 +85,13 @@ impl Rules<'_> {
         let remedy = format!("use --world-size {} or fewer --gpu-ids", devices.div_ceil(parallel.stages.max(1)));
         let enough = devices <= workers || twice.is_some() || parallel.plans_stages();
         self.require(enough, &[KEY, "parallel.world_size"], broken, &remedy);
+    }
+
+    fn served(&mut self) {
+        let serve = &self.merged.config.run.serve;
+        let broken = format!("serve must be an address and a port, got '{serve}'");
+        let holds = serve.is_empty() || serve.parse::<SocketAddr>().is_ok();
+        self.require(holds, &["run.serve"], broken, &format!("as in --serve={USUAL}"));
     }
 
     fn processes(&mut self) {
@@ -203,6 +213,11 @@ impl Rules<'_> {
         let requeues = self.merged.config.run.requeue;
         let broken = "requeue cannot be combined with elastic";
         self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "remove --requeue or --elastic");
+
+        let serves = !self.merged.config.run.serve.is_empty();
+        let broken = "serve needs a run whose first process stays, which elastic does not promise";
+        let remedy = "remove --serve, and look at the run with: train serve runs/0001";
+        self.require(!serves, &["run.serve", "parallel.elastic"], broken, remedy);
 
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
         let broken = format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");

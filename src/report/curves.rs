@@ -52,15 +52,13 @@ const REST: [Plot; 2] = [
 ];
 
 type Quantity = fn(&StepRecord) -> f64;
+type Measured = fn(&StepRecord) -> Option<f64>;
 
-/// What is shown over time, with a curve per process.
-const OVER_TIME: [(&str, Quantity); 2] = [
-    ("Throughput, images/s", |it| it.images_per_second.unwrap_or(f64::NAN)),
-    ("Memory of a process, GiB", |it| it.memory.map_or(f64::NAN, |bytes| bytes as f64 / (1u64 << 30) as f64)),
+/// What is shown over time, with a curve per process; not every step has it.
+const OVER_TIME: [(&str, Measured); 2] = [
+    ("Throughput, images/s", |it| it.images_per_second),
+    ("Memory of a process, GiB", |it| it.memory.map(|bytes| bytes as f64 / (1u64 << 30) as f64)),
 ];
-
-/// Most processes of a run with a curve, the first ones.
-const MOST_PROCESSES: usize = 8;
 
 /// All charts for which there is data.
 pub fn charts(runs: &[Run]) -> Vec<Chart> {
@@ -69,11 +67,11 @@ pub fn charts(runs: &[Run]) -> Vec<Chart> {
 }
 
 /// A quantity over the time of the runs: of one run with a curve per process, of several with one per run.
-fn over_time(title: &str, value: Quantity, runs: &[Run]) -> Option<Chart> {
+fn over_time(title: &str, value: Measured, runs: &[Run]) -> Option<Chart> {
     let named: Vec<(String, &[StepRecord])> = match runs {
         [run] if run.others.is_empty() => vec![(String::new(), &run.steps)],
         [run] => {
-            let all = std::iter::once((&0, &run.steps)).chain(&run.others).take(MOST_PROCESSES);
+            let all = std::iter::once((&0, &run.steps)).chain(&run.others);
             all.map(|(rank, steps)| (format!("process {rank}"), &steps[..])).collect()
         }
         runs => runs.iter().map(|run| (run.name.clone(), &run.steps[..])).collect(),
@@ -81,7 +79,7 @@ fn over_time(title: &str, value: Quantity, runs: &[Run]) -> Option<Chart> {
     let times = named.iter().flat_map(|(_, steps)| steps.iter().map(|it| it.seconds));
     let (of_time, unit) = time_unit(times.fold(0.0, f64::max));
     let curve = |(style, (name, steps)): (usize, &(String, &[StepRecord]))| {
-        let points = steps.iter().map(|it| [it.seconds / unit, value(it)]).collect();
+        let points = steps.iter().filter_map(|it| Some([it.seconds / unit, value(it)?])).collect();
         Some(Series::new(name, style, points)).filter(|series| series.ends().is_some())
     };
     let series: Vec<Series> = named.iter().enumerate().filter_map(curve).collect();

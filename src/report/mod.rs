@@ -6,13 +6,15 @@
 //! `pipeline` a step of stages. `table`, `results`, `phases` and `classes` are the other parts of the `page`.
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
-//! running run has a report too, with notes on missing or damaged parts.
+//! running run has a report too, with notes on missing or damaged parts. The page of a [`Followed`] run is the same with
+//! a script that fetches it again; `tail` reads the logs as they grow.
 
 pub mod axis;
 pub mod chart;
 mod classes;
 pub mod curves;
 pub mod evaluation;
+mod followed;
 pub mod markup;
 pub(crate) mod matrix;
 mod page;
@@ -24,12 +26,14 @@ mod run;
 pub mod series;
 pub mod svg;
 mod table;
+mod tail;
 pub mod timeline;
 pub(crate) mod trace;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use followed::Followed;
 pub use run::Run;
 
 use kiln_engine::checkpoint::{check_writable, write_atomic};

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use kiln_system::shown;
+use sha2::{Digest, Sha256};
 
 use super::chart::Figure;
 use super::markup::{self, escape, folded, section, unless_empty};
@@ -13,37 +16,70 @@ use super::timeline::timeline;
 use super::{classes, curves, palette, results, svg};
 
 const STYLE: &str = include_str!("style.css");
+/// Shown to whoever has the token.
+const BUTTONS: &str = "\
+<button hidden name=\"save\" value=\"Save a checkpoint after the next step?\">Save now</button>
+<button hidden name=\"stop\" value=\"Finish the step, save and end the run?\">Stop</button>
+";
 /// No scripts and no network access, even if a run's files contain them.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
+/// The script of a live page, and what else its policy allows.
+const SCRIPT: &str = include_str!("live.js");
+
 pub(super) fn page(runs: &[Run]) -> String {
+    whole(runs, &Live::default())
+}
+
+/// The page of a run that is followed, with the buttons of one that may be stopped and saved.
+pub(super) fn live(run: &Run, has_buttons: bool) -> String {
+    let hash = BASE64.encode(Sha256::digest(SCRIPT));
+    let buttons = if has_buttons { BUTTONS } else { "" };
+    let live = Live {
+        policy: format!("; script-src 'sha256-{hash}'; connect-src 'self'"),
+        header: format!("<nav>\n<span id=\"state\" role=\"status\">not connected</span>\n{buttons}</nav>\n"),
+        script: format!("<script>{SCRIPT}</script>\n"),
+    };
+    whole(std::slice::from_ref(run), &live)
+}
+
+fn whole(runs: &[Run], live: &Live) -> String {
     let title = match runs {
         [run] => format!("Run {}", run.name),
         runs => format!("{} runs compared", runs.len()),
     };
     let body = [
         notes(runs),
+        runs.iter().filter(|run| run.is_followed).map(|run| section("Progress", &results::progress(run))).collect(),
         section("Results", &results::html(runs)),
         section("Settings that differ", &results::differences(runs)),
         section("Curves", &figures(curves::charts(runs).iter().map(|it| (it.figure(), it.remarks().join(" "))))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
     ];
     let places: Vec<String> = runs.iter().map(|run| shown(&run.directory)).collect();
-    document(&title, &places, &body.concat())
+    document(&title, &places, &body.concat(), live)
+}
+
+/// What only a live page has, as HTML.
+#[derive(Default)]
+struct Live {
+    policy: String,
+    header: String,
+    script: String,
 }
 
 /// A complete page around `body`, which is HTML: title, directories of the runs, and style.
-fn document(title: &str, places: &[String], body: &str) -> String {
+fn document(title: &str, places: &[String], body: &str, Live { policy, header, script }: &Live) -> String {
     let (title, colours) = (escape(title), palette::css());
     let places: String = places.iter().map(|place| format!("<p>{}</p>\n", escape(place))).collect();
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
          <title>{title} - Kiln</title>\n<style>\n{colours}{STYLE}</style>\n</head>\n<body>\n\
-         <header>\n<h1>{title}</h1>\n{places}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n</body>\n</html>\n"
+         <header>\n<h1>{title}</h1>\n{places}{header}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n{script}</body>\n</html>\n"
     )
 }
 

@@ -3,7 +3,9 @@
 use super::markup::tiles;
 use super::run::Run;
 use super::table::{Cell, Table};
-use crate::metrics::{Summary, format_duration, gibibytes};
+use crate::metrics::line::{learning_rate, rate as rate_of};
+use crate::metrics::meter::ETA_WINDOW;
+use crate::metrics::{StepRecord, Summary, format_duration, gibibytes};
 
 const UNKNOWN: &str = "\u{2013}";
 /// A key that differs between all runs and is not compared.
@@ -86,6 +88,40 @@ pub(crate) fn html(runs: &[Run]) -> String {
     table.html()
 }
 
+/// How far a run is that has not ended, and how fast each of its processes; empty for others.
+pub(super) fn progress(run: &Run) -> String {
+    let (None, Some(goal), Some(last)) = (&run.summary, &run.start, run.steps.last()) else { return String::new() };
+    let (step, steps) = (last.step, goal.steps);
+    let remaining = remaining(&run.steps, steps).map_or(UNKNOWN.into(), format_duration);
+    let tiles = tiles(&[
+        ("Progress", format!("{:.1} %", 100.0 * step as f64 / steps.max(1) as f64), format!("step {step} of {steps}")),
+        ("Remaining", remaining, "at the pace of the last minute".into()),
+        ("Training loss", format!("{:.4}", last.loss), "last step".into()),
+        ("Training accuracy", percent(last.accuracy), "last step".into()),
+        ("Learning rate", learning_rate(last.lr), String::new()),
+    ]);
+    let mut table = Table::new("Processes, at their last step", ["Process", "Step", "Images/s", "Step time", "Memory"]);
+    let others = run.others.iter().filter_map(|(rank, steps)| Some((*rank, steps.last()?)));
+    let all = std::iter::once((0, last)).chain(others).filter(|_| !run.others.is_empty());
+    table.rows.extend(all.map(|(rank, it)| {
+        let memory = it.memory.map_or(UNKNOWN.into(), |bytes| gibibytes(bytes as f64));
+        let numbers = [rate_of(it.images_per_second), format!("{:.3} s", it.step_seconds), memory];
+        let head = [rank, it.step].map(|number| number.to_string());
+        head.into_iter().chain(numbers).map(Cell::number).collect()
+    }));
+    format!("<progress max=\"{steps}\" value=\"{step}\"></progress>\n{tiles}{}", table.html())
+}
+
+/// Seconds to the last of `goal` steps at the pace of the last minute, or of the last step; `None` before the second.
+fn remaining(steps: &[StepRecord], goal: usize) -> Option<f64> {
+    let last = steps.last()?;
+    let is_recent = |it: &StepRecord| it.seconds >= last.seconds - ETA_WINDOW;
+    let recent = steps.iter().rev().enumerate().take_while(|(at, it)| *at < 2 || is_recent(it));
+    let (_, first) = recent.last()?;
+    let pace = (last.step.checked_sub(first.step)? as f64) / (last.seconds - first.seconds);
+    (pace > 0.0).then(|| goal.saturating_sub(last.step) as f64 / pace)
+}
+
 /// The settings that differ between runs, as a table.
 pub(crate) fn differences(runs: &[Run]) -> String {
     let mut keys: Vec<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
@@ -125,6 +161,8 @@ fn seconds(run: &Run) -> Option<f64> {
 }
 
 fn rate(run: &Run) -> Option<f64> {
-    let (epoch, step) = (run.epochs.last(), run.steps.last());
-    epoch.and_then(|it| it.images_per_second).or(step.and_then(|it| it.images_per_second))
+    let epoch = run.epochs.last().and_then(|it| Some((it.step, it.images_per_second?)));
+    let step = run.steps.last().and_then(|it| Some((it.step, it.images_per_second?)));
+    // An epoch's own rate goes before that of its last steps.
+    step.into_iter().chain(epoch).max_by_key(|(step, _)| *step).map(|(_, rate)| rate)
 }

@@ -1,4 +1,4 @@
-//! Reads a run's directory.
+//! Reads a run's directory, and goes on reading it while the run writes.
 //!
 //! Every file may be missing or damaged: unreadable files are skipped with a note. Only a directory without any file of
 //! a run is an error.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kiln_system::file::{self, GIB, MIB, TEXT};
+use kiln_system::file::{self, MIB, TEXT};
 use kiln_system::{Error, Result, shown};
 use memmap2::Mmap;
 use serde::de::DeserializeOwned;
@@ -16,17 +16,19 @@ use serde_json::Value;
 use super::evaluation::{DIRECTORY, Evaluation};
 use super::phases::{self, Phase};
 use super::pipeline::Pipeline;
+use super::tail::Tail;
 use super::trace::Trace;
-use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
+use crate::metrics::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord, Summary};
 
-/// The files that are read, with the most bytes of each.
-const FILES: [(&str, u64); 5] = [
-    ("metrics.jsonl", 4 * GIB),
-    ("summary.json", TEXT),
-    ("config.toml", TEXT),
-    ("evaluation.json", 64 * MIB),
-    ("trace.json", 128 * MIB),
-];
+/// The records of the run.
+const LOG: &str = "metrics.jsonl";
+
+/// The other files that are read, with the most bytes of each.
+const FILES: [(&str, u64); 4] =
+    [("summary.json", TEXT), ("config.toml", TEXT), ("evaluation.json", 64 * MIB), ("trace.json", 128 * MIB)];
+
+/// Most processes of a run that are shown, the first ones.
+const MOST_PROCESSES: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Run {
@@ -37,10 +39,12 @@ pub struct Run {
     pub(crate) link: Option<String>,
     /// All steps, in the order of the file.
     pub steps: Vec<StepRecord>,
-    /// The steps as other processes of the run saw them, by rank.
+    /// The steps as the other processes that are shown saw them, by rank.
     pub(crate) others: BTreeMap<usize, Vec<StepRecord>>,
     pub epochs: Vec<EpochRecord>,
     pub generations: Vec<GenerationRecord>,
+    /// The start of its last session.
+    pub(super) start: Option<StartRecord>,
     /// Its configuration: values by `section.key`.
     pub(crate) settings: BTreeMap<String, String>,
     /// Its summary, unless the run continued afterwards.
@@ -54,6 +58,10 @@ pub struct Run {
     pub pipeline: Option<Pipeline>,
     /// Notes on missing, damaged or unusual files, one sentence each.
     pub notes: Vec<String>,
+    /// Whether somebody looks at it while it may be running, so that a missing summary needs no note.
+    pub(super) is_followed: bool,
+    log: Tail,
+    other_logs: BTreeMap<usize, Tail>,
 }
 
 impl Run {
@@ -62,24 +70,37 @@ impl Run {
     /// # Errors
     /// [`Error::Data`] if it holds no file of a run or is not a directory.
     pub fn read(directory: &Path) -> Result<Self> {
-        if !FILES.iter().any(|(file, _)| directory.join(file).exists()) {
+        let mut run = Self::of(directory)?;
+        run.refresh();
+        Ok(run)
+    }
+
+    /// The run in `directory` before anything of it is read.
+    pub(super) fn of(directory: &Path) -> Result<Self> {
+        let mut files = std::iter::once(LOG).chain(FILES.map(|(file, _)| file));
+        if !files.any(|file| directory.join(file).exists()) {
             let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
             let remedy = "give the directory of a run, which holds a metrics.jsonl, as in runs/0001";
             return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", shown(directory))));
         }
-        let mut run = Self { name: name(directory), directory: directory.into(), ..Self::default() };
-        run.read_metrics();
-        run.read_others();
-        run.read_summary();
-        run.read_settings();
+        Ok(Self { name: name(directory), directory: directory.into(), ..Self::default() })
+    }
+
+    /// Reads what the files hold now; of logs that were read before, only the new records.
+    pub(super) fn refresh(&mut self) {
+        (self.notes, self.evaluations, self.settings, self.environment) = Default::default();
+        (self.summary, self.phases, self.pipeline) = Default::default();
+        self.read_metrics();
+        self.read_others();
+        self.read_summary();
+        self.read_settings();
         for file in ["evaluation.json".to_string(), format!("{DIRECTORY}/evaluation.json")] {
-            if let Some(mut evaluation) = run.json::<Evaluation>(&file) {
-                run.notes.extend(evaluation.check().into_iter().map(|what| format!("{file}: {what}")));
-                run.evaluations.push(evaluation);
+            if let Some(mut evaluation) = self.json::<Evaluation>(&file) {
+                self.notes.extend(evaluation.check().into_iter().map(|what| format!("{file}: {what}")));
+                self.evaluations.push(evaluation);
             }
         }
-        run.read_profile();
-        Ok(run)
+        self.read_profile();
     }
 
     /// Optimizer steps done, from the records.
@@ -99,50 +120,52 @@ impl Run {
     }
 
     fn read_metrics(&mut self) {
-        let Some(bytes) = self.bytes("metrics.jsonl") else {
-            return self.notes.extend(self.lacks("metrics.jsonl", "there are no curves"));
-        };
-        let (mut lines, mut damaged, mut first) = (0, 0, 0);
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            lines += 1;
-            match serde_json::from_slice(line) {
-                Ok(Record::Step(record)) => self.steps.push(record),
-                Ok(Record::Epoch(record)) => self.epochs.push(record),
-                Ok(Record::Generation(record)) => self.generations.push(record),
-                Ok(Record::Start(_)) => {}
-                Err(_) if line.last() != Some(&b'\n') => {
-                    self.notes.push(
-                        "the last line of metrics.jsonl is incomplete: the run is still writing, or was killed".into(),
-                    );
-                }
-                Err(_) => {
-                    damaged += 1;
-                    first = if damaged == 1 { lines } else { first };
-                }
+        let mut log = std::mem::take(&mut self.log);
+        let read = log.open(&self.directory.join(LOG)).and_then(|is_other| {
+            if is_other {
+                (self.steps, self.epochs, self.generations, self.start) = Default::default();
             }
-        }
-        if damaged > 0 {
-            let text = format!(
-                "{damaged} of {lines} lines of metrics.jsonl are not records and are skipped, the first is line {first}"
-            );
-            self.notes.push(text);
-        }
-        if self.steps.is_empty() && self.epochs.is_empty() {
-            self.notes.push("metrics.jsonl holds no step yet".into());
+            log.records(|record| match record {
+                Record::Step(record) => self.steps.push(record),
+                Record::Epoch(record) => self.epochs.push(record),
+                Record::Generation(record) => self.generations.push(record),
+                Record::Start(record) => self.start = Some(*record),
+            })
+        });
+        self.notes.extend(log.notes());
+        self.log = log;
+        match read {
+            Ok(()) if self.steps.is_empty() && self.epochs.is_empty() => {
+                self.notes.push(format!("{LOG} holds no step yet"));
+            }
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.notes.push(format!("there is no {LOG}: there are no curves"));
+            }
+            Err(error) => self.notes.push(format!("{LOG} cannot be read: {error}")),
         }
     }
 
-    /// Reads `rank-N.jsonl`, as far as it can be.
+    /// Reads `rank-N.jsonl` of the first processes, as far as it can be.
     fn read_others(&mut self) {
-        for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".jsonl")?.parse().ok());
-            let Some((rank, bytes)) = rank.zip(file::map(&entry.path(), 4 * GIB).ok()) else { continue };
-            let step = |line: &[u8]| match serde_json::from_slice(line) {
-                Ok(Record::Step(record)) => Some(record),
-                _ => None,
+        let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let rank = |name: &str| name.strip_prefix("rank-")?.strip_suffix(".jsonl")?.parse::<usize>().ok();
+        let mut ranks: Vec<_> = entries.filter_map(|entry| rank(&entry.file_name().to_string_lossy())).collect();
+        ranks.sort_unstable();
+        for rank in ranks.into_iter().take(MOST_PROCESSES - 1) {
+            let log = self.other_logs.entry(rank).or_default();
+            let Ok(is_other) = log.open(&self.directory.join(format!("rank-{rank}.jsonl"))) else { continue };
+            let steps = self.others.entry(rank).or_default();
+            if is_other {
+                steps.clear();
+            }
+            let step = |record| {
+                if let Record::Step(record) = record {
+                    steps.push(record)
+                }
             };
-            self.others.insert(rank, bytes.split(|byte| *byte == b'\n').filter_map(step).collect());
+            // What cannot be read of it is not shown.
+            drop(log.records(step));
         }
     }
 
@@ -150,7 +173,8 @@ impl Run {
     fn read_summary(&mut self) {
         let Some(value) = self.json::<Value>("summary.json") else {
             let so = "the run is still running or was killed; its numbers are from the last record";
-            return self.notes.extend(self.lacks("summary.json", so));
+            let note = self.lacks("summary.json", so).filter(|_| !self.is_followed);
+            return self.notes.extend(note);
         };
         flatten(&mut self.environment, "", value.get("environment").unwrap_or(&Value::Null));
         match serde_json::from_value::<Summary>(value) {

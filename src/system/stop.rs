@@ -1,4 +1,5 @@
-//! A request to end a run before its last step: one value, shared by the code that sets it and the code that reads it.
+//! A request to end a run before its last step, or to save it: one value, shared by the code that sets it and the code
+//! that reads it.
 //!
 //! The first reason wins. Replicas are not interrupted: they read the value in every step and agree on it in the
 //! exchange of losses, so all of them stop after the same step.
@@ -107,6 +108,7 @@ pub struct Stop {
     /// Called for a signal; if it returns true, the signal does not stop the run.
     instead: Arc<OnceLock<Instead>>,
     begun: Arc<AtomicBool>,
+    wants_save: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -144,6 +146,20 @@ impl Stop {
             self.request(Reason::MaxTime);
         }
         self.reason.get().cloned()
+    }
+
+    /// Asks for a checkpoint after the next step; the run goes on.
+    pub fn request_save(&self) {
+        self.wants_save.store(true, Ordering::SeqCst);
+    }
+
+    pub fn wants_save(&self) -> bool {
+        self.wants_save.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a checkpoint is made, as [`Stop::request_save`] asked for.
+    pub fn saved(&self) {
+        self.wants_save.store(false, Ordering::SeqCst);
     }
 
     /// The signals of [`STOPPING`] request a stop. A SIGINT after any signal ends the process at once; the others do

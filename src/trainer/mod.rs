@@ -31,6 +31,7 @@ mod resources;
 mod results;
 mod resume;
 mod run;
+mod serving;
 mod session;
 mod snapshot;
 mod step_log;
@@ -44,6 +45,7 @@ pub use commands::{
 pub use prepare::prepare_process;
 pub use pretrained::completed;
 pub use run::train;
+pub use serving::serve;
 pub use terminal::{say, warn};
 
 pub use kiln_engine::checkpoint::Which;

@@ -20,6 +20,7 @@ use super::phases::listen;
 use super::prepare::{Prepared, prepare};
 use super::resources::{cautions, slow_precision};
 use super::resume::{other_rate, restore};
+use super::serving::{begin, place};
 use super::session::Session;
 use super::snapshot::check_copy;
 use super::terminal::{display, say, warn};
@@ -166,7 +167,7 @@ fn train_fixed(
     introduce: impl Fn(&Prepared, Option<&Path>),
 ) -> Result<u8> {
     let (prepared, config) = (&session.prepared, &session.snapshots.config);
-    let (plan, rank) = (&prepared.plan, config.parallel.rank);
+    let (plan, rank, place) = (&prepared.plan, config.parallel.rank, place(config)?);
     let processes = membership.connect(&plan.world, config.run.deterministic, &prepared.transport)?;
     let Origin { directory, checkpoint, lock: _lock, .. } = broadcast::origin(config, processes.as_ref())?;
     plan.stop.begin();
@@ -192,6 +193,7 @@ fn train_fixed(
     }
     session.snapshots.clock.set(directory.clone(), seconds, 0.0);
     let logs = Logs::open(config, &directory, rank, logged, plan, session.display)?;
+    let _page = place.map(|place| begin(place, config, &directory, &plan.stop)).transpose()?;
     let training = Training { processes, ..session.training(start, logs, None) };
     session.train(network, training, membership, None)
 }

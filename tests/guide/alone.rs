@@ -6,7 +6,7 @@ use super::*;
 fn trainings() {
     let place = workplace();
     #[cfg_attr(not(feature = "remote"), allow(unused_mut, reason = "shards on a server are added"))]
-    let mut replaced = vec![("torchvision", "published.pth"), ("~/cifar", "cifar")];
+    let mut replaced = vec![("torchvision", "published.pth"), ("~/cifar", "cifar"), ("--serve", "--serve=127.0.0.1:0")];
     #[cfg(feature = "remote")]
     let server = crate::remote::Server::new(&place.path(""));
     #[cfg(feature = "remote")]

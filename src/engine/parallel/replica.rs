@@ -46,6 +46,8 @@ pub(super) enum Event {
 pub(super) enum Flow {
     /// The next step, or the end of the plan.
     Continue,
+    /// The same after saving, as requested.
+    Save,
     /// The end of the run, as requested.
     Stop,
     Part,
@@ -135,7 +137,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                     self.release();
                 }
                 let every = self.plan.save_every_steps;
-                let due = every > 0 && self.position.global_step.is_multiple_of(every);
+                let due = flow == Flow::Save || (every > 0 && self.position.global_step.is_multiple_of(every));
                 if due || flow != Flow::Continue {
                     self.settle_outcome()?;
                 }
@@ -144,8 +146,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 } else if self.is_check_due() {
                     self.check()?;
                 }
-                if flow != Flow::Continue {
-                    return Ok(flow);
+                match flow {
+                    Flow::Continue => {}
+                    Flow::Save => self.plan.stop.saved(),
+                    Flow::Stop | Flow::Part => return Ok(flow),
                 }
             }
             let finished = self.position.step_in_epoch >= self.plan.sampler.steps_per_epoch();

@@ -78,6 +78,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             counts,
             stop: self.plan.stop.reason(),
             is_ending: self.generation.is_ending(),
+            saves: self.plan.stop.wants_save(),
             norms: if tells { norms } else { Vec::new() },
         };
         let gather = || self.stage.everyone.all_gather(key, message.encode(self.tensors), |all| all);
@@ -100,8 +101,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.plan.stop.request(reason);
             return Ok((report, Flow::Stop));
         }
-        let parts = all.iter().any(|message| message.is_ending);
-        Ok((report, if parts { Flow::Part } else { Flow::Continue }))
+        let flow = if all.iter().any(|message| message.is_ending) {
+            Flow::Part
+        } else if all.iter().any(|message| message.saves) {
+            Flow::Save
+        } else {
+            Flow::Continue
+        };
+        Ok((report, flow))
     }
 
     /// Reads the outcome of the last step, if that has not been done.
