@@ -39,7 +39,7 @@ pub use console::Console;
 pub use csv::Csv;
 #[cfg(feature = "tui")]
 pub(crate) use dashboard::Dashboard;
-pub(crate) use environment::environment;
+pub(crate) use environment::{command, date, environment};
 pub(crate) use json_stream::JsonStream;
 pub use jsonl::Jsonl;
 pub use line::Goal;

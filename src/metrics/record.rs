@@ -74,6 +74,14 @@ pub struct StartRecord {
     pub steps: usize,
     pub directory: PathBuf,
     pub settings: String,
+    /// What is trained, in words under names: data, model, batch, schedule, optimizer.
+    #[serde(default)]
+    pub about: Vec<(String, String)>,
+    #[serde(default)]
+    pub command: String,
+    /// When it began, in UTC.
+    #[serde(default)]
+    pub date: String,
 }
 
 /// The start of a generation of an elastic run.

@@ -56,8 +56,9 @@ fn whole(runs: &[Run], live: &Live) -> String {
         section("Curves", &figures(curves::charts(runs).iter().map(|it| (it.figure(), it.remarks().join(" "))))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
     ];
-    let places: Vec<String> = runs.iter().map(|run| shown(&run.directory)).collect();
-    document(&title, &places, &body.concat(), live)
+    let places = runs.iter().map(|run| format!("<p>{}</p>\n", escape(&shown(&run.directory)))).collect::<String>();
+    let about = if let [run] = runs { about(run) } else { String::new() };
+    document(&title, &(places + &about), &body.concat(), live)
 }
 
 /// What only a live page has, as HTML.
@@ -68,10 +69,9 @@ struct Live {
     script: String,
 }
 
-/// A complete page around `body`, which is HTML: title, directories of the runs, and style.
-fn document(title: &str, places: &[String], body: &str, Live { policy, header, script }: &Live) -> String {
+/// A complete page around `body`, which is HTML as `top` is: title, directories of the runs, and style.
+fn document(title: &str, top: &str, body: &str, Live { policy, header, script }: &Live) -> String {
     let (title, colours) = (escape(title), palette::css());
-    let places: String = places.iter().map(|place| format!("<p>{}</p>\n", escape(place))).collect();
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -79,8 +79,18 @@ fn document(title: &str, places: &[String], body: &str, Live { policy, header, s
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
          <title>{title} - Kiln</title>\n<style>\n{colours}{STYLE}</style>\n</head>\n<body>\n\
-         <header>\n<h1>{title}</h1>\n{places}{header}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n{script}</body>\n</html>\n"
+         <header>\n<h1>{title}</h1>\n{top}{header}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n{script}</body>\n</html>\n"
     )
+}
+
+/// What a run trains, by which command and when.
+fn about(run: &Run) -> String {
+    let Some(start) = &run.start else { return String::new() };
+    let ends =
+        [("command", &start.command), ("began", &start.date)].map(|(name, words)| (name.to_string(), words.clone()));
+    let row = |(name, words): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(words));
+    let rows: String = start.about.iter().chain(&ends).filter(|(_, words)| !words.is_empty()).map(row).collect();
+    unless_empty(&rows, || format!("<dl class=\"about\">\n{rows}</dl>\n"))
 }
 
 fn notes(runs: &[Run]) -> String {

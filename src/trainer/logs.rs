@@ -10,12 +10,15 @@ use kiln_system::Result;
 use kiln_training::backend;
 use parking_lot::Mutex;
 
+use super::snapshot::Snapshots;
 use super::step_log::StepLog;
 use crate::config::{Config, ProgressKind};
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
 use crate::metrics::terminal::columns;
-use crate::metrics::{Bar, Console, Csv, Goal, JsonStream, Jsonl, Record, Sink, StartRecord, TensorBoard};
+use crate::metrics::{
+    Bar, Console, Csv, Goal, JsonStream, Jsonl, Record, Sink, StartRecord, TensorBoard, command, date,
+};
 
 /// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,13 +42,14 @@ pub(super) struct Logs {
 impl Logs {
     /// Opens the logs in `directory`. Every process has logs; only rank 0 writes the logs of the whole run.
     pub(super) fn open(
-        config: &Config,
+        snapshots: &Snapshots,
         directory: &Path,
         rank: usize,
         kept: LogPosition,
         plan: &Plan,
         display: ProgressKind,
     ) -> Result<Self> {
+        let Snapshots { config, experiment, .. } = snapshots;
         let (run, first) = (&config.run, rank == 0);
         let goal = Goal { epochs: plan.epochs, steps: plan.last_step };
         let log = if first { "metrics.jsonl".into() } else { format!("rank-{rank}.jsonl") };
@@ -68,10 +72,16 @@ impl Logs {
                 sinks.push(Box::new(Console::new(stdout(), goal, run.log_every).within(columns)));
             }
         }
-        let (directory_name, settings) = (directory.to_path_buf(), config.to_toml());
-        let (epochs, steps) = (goal.epochs, goal.steps);
-        let start = StartRecord { step: kept.step, epochs, steps, directory: directory_name, settings };
-        let start = Record::Start(Box::new(start));
+        let start = Record::Start(Box::new(StartRecord {
+            step: kept.step,
+            epochs: goal.epochs,
+            steps: goal.steps,
+            directory: directory.to_path_buf(),
+            settings: config.to_toml(),
+            about: experiment.clone(),
+            command: command(),
+            date: date(),
+        }));
         sinks.iter_mut().try_for_each(|sink| sink.record(&start))?;
         let open =
             |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();

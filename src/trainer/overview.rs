@@ -57,18 +57,24 @@ pub(super) fn overview(
     if elsewhere > 0 || has_cards || prepared.transport.joins_devices() {
         line("engine", prepared.transport.describe());
     }
-    line("data", data(&config.data, prepared));
-    sample(config.data.source, prepared).into_iter().for_each(|note| line("", note));
-    line("model", model(config, prepared, about.parameters));
-    about.notes.iter().for_each(|note| line("weights", note.clone()));
-    line("batch", batch(config, prepared));
-    line("schedule", schedule(prepared));
-    line("optimizer", optimizer(&config.optim));
+    experiment(config, prepared, about).into_iter().for_each(|(subject, words)| line(&subject, words));
     line("memory", memory(config, prepared, about.parameters));
     if let Some(directory) = directory {
         line("output", shown(directory));
     }
     text
+}
+
+/// What is trained, wherever it runs: subjects and words.
+pub(super) fn experiment(config: &Config, prepared: &Prepared, about: &ModelSummary) -> Vec<(String, String)> {
+    let data = data(&config.data, prepared);
+    let model = model(config, prepared, about.parameters);
+    let [batch, schedule, optimizer] = [batch(config, prepared), schedule(prepared), optimizer(&config.optim)];
+    let notes = sample(config.data.source, prepared).into_iter().map(|note| ("", note));
+    let weights = about.notes.iter().map(|note| ("weights", note.clone()));
+    let rest = [("batch", batch), ("schedule", schedule), ("optimizer", optimizer)];
+    let all = [("data", data)].into_iter().chain(notes).chain([("model", model)]).chain(weights).chain(rest);
+    all.map(|(subject, words)| (subject.to_string(), words)).collect()
 }
 
 /// Details of the device with this index, if it is one of NVIDIA's.

@@ -35,6 +35,8 @@ pub(super) struct Prepared {
     pub(super) transport: Transport,
     /// What `--stages auto` has chosen, and why.
     pub(super) stages: Option<String>,
+    /// What is trained, once the model is there.
+    pub(super) experiment: Vec<(String, String)>,
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
@@ -61,7 +63,17 @@ pub(super) fn prepare(
     let task = Arc::new(task(config, &splits));
     let (transport, is_processor) = (Transport::default(), backend.is_processor());
     let fingerprint = kiln_data::fingerprint(&splits);
-    Ok(Prepared { fingerprint, splits, classes, plan, task, is_processor, transport, stages: None })
+    Ok(Prepared {
+        fingerprint,
+        splits,
+        classes,
+        plan,
+        task,
+        is_processor,
+        transport,
+        stages: None,
+        experiment: Vec::new(),
+    })
 }
 
 /// Adds to an error about images what their folder is relative to: a saved run may have been made elsewhere.

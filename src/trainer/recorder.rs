@@ -192,12 +192,13 @@ impl Observer for Recorder {
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
-        let Self { snapshots: Snapshots { config, clock, .. }, logs, succession, plan, .. } = self;
+        let Self { snapshots, logs, succession, plan, .. } = self;
+        let Snapshots { config, clock, .. } = &*snapshots;
         let Some(succession) = succession else { return Ok(()) };
         let (display, directory) = (succession.display, clock.directory());
         succession.begin(report, logs, |kept| {
             write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
-            Logs::open(config, &directory, 0, kept, plan, display)
+            Logs::open(snapshots, &directory, 0, kept, plan, display)
         })?;
         let record = GenerationRecord {
             generation: report.number,

@@ -15,7 +15,7 @@ use super::end::{nothing_left, summarize_complete};
 use super::initial::initial_model;
 use super::logs::{LogPosition, Logs};
 use super::origin::{Origin, continued, inspect};
-use super::overview::overview;
+use super::overview::{experiment, overview};
 use super::phases::listen;
 use super::prepare::{Prepared, prepare};
 use super::resources::{cautions, slow_precision};
@@ -117,6 +117,7 @@ fn run(
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (network, about) = initial_model(backend, &config, &prepared)?;
     auto_stages::choose(backend, &mut config, &mut prepared, membership, network.as_ref())?;
+    prepared.experiment = experiment(&config, &prepared, &about);
     let caution = {
         let (config, parameters, local_processes) = (config.clone(), about.parameters, membership.local_processes());
         move |prepared: &Prepared| {
@@ -192,7 +193,7 @@ fn train_fixed(
         return Ok(0);
     }
     session.snapshots.clock.set(directory.clone(), seconds, 0.0);
-    let logs = Logs::open(config, &directory, rank, logged, plan, session.display)?;
+    let logs = Logs::open(&session.snapshots, &directory, rank, logged, plan, session.display)?;
     let _page = place.map(|place| begin(place, config, &directory, &plan.stop)).transpose()?;
     let training = Training { processes, ..session.training(start, logs, None) };
     session.train(network, training, membership, None)

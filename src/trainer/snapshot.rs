@@ -19,6 +19,8 @@ use crate::weights::{Description, Format};
 pub(super) struct Snapshots {
     pub(super) config: Config,
     pub(super) fingerprint: String,
+    /// What is trained, in words.
+    pub(super) experiment: Vec<(String, String)>,
     pub(super) clock: Clock,
     /// The metadata of files of weights.
     pub(super) description: Description,
@@ -39,7 +41,8 @@ impl Snapshots {
         let (url, retry_seconds) = (&config.checkpoint.url, config.data.retry_seconds);
         let copies = (!url.as_os_str().is_empty()).then(|| Copies::open(url, retry_seconds, warn)).transpose()?;
         let copies = copies.map(Arc::new);
-        Ok(Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description, copies })
+        let (fingerprint, experiment) = (prepared.fingerprint.clone(), prepared.experiment.clone());
+        Ok(Self { config: config.clone(), fingerprint, experiment, clock, description, copies })
     }
 
     /// What describes a state of this moment.
