@@ -23,6 +23,8 @@ mod engines;
 mod failure;
 mod files;
 mod freeze;
+#[cfg(feature = "tch")]
+mod in_place;
 mod logits;
 mod mean_statistics;
 #[cfg(feature = "gloo")]

@@ -8,7 +8,7 @@ mod flex;
 mod images;
 mod kernels;
 #[path = "noise.rs"]
-mod noise;
+pub mod noise;
 mod pool;
 
 use burn::tensor::backend::Backend;

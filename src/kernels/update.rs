@@ -1,7 +1,7 @@
 //! Updates and sums in the host's memory, for the backends whose tensors lie there.
 
+use std::iter::repeat;
 use std::mem::MaybeUninit;
-use std::ptr::from_mut;
 
 use super::pieces::{PIECE, ParallelFor, on_pieces};
 
@@ -63,95 +63,116 @@ impl AdamW {
     }
 }
 
-/// A gradient, or a piece of one, and the memory for the new parameter.
-pub enum Gradient<'a> {
-    /// The parameter takes the gradient's place.
-    Own(&'a mut [f32]),
-    /// Others read the gradient, too; there is new memory.
-    Shared(&'a [f32], &'a mut [MaybeUninit<f32>]),
+/// A parameter and its gradient, or pieces of both, and the memory for the new parameter.
+pub enum Parameter<'a> {
+    /// The parameter's own.
+    InPlace(&'a mut [f32], &'a [f32]),
+    /// That of the gradient.
+    InGradient(&'a [f32], &'a mut [f32]),
+    /// New memory: others read both.
+    Apart(&'a [f32], &'a [f32], &'a mut [MaybeUninit<f32>]),
 }
 
-impl Gradient<'_> {
-    fn values(&self) -> &[f32] {
+impl Parameter<'_> {
+    /// The parameter and the gradient.
+    fn values(&self) -> [&[f32]; 2] {
         match self {
-            Self::Own(values) => values,
-            Self::Shared(values, _) => values,
+            Self::InPlace(param, gradient) => [param, gradient],
+            Self::InGradient(param, gradient) => [param, gradient],
+            Self::Apart(param, gradient, _) => [param, gradient],
         }
     }
 
-    fn pieces(&mut self) -> Vec<Gradient<'_>> {
+    fn pieces(&mut self) -> Vec<Parameter<'_>> {
         match self {
-            Self::Own(values) => values.chunks_mut(PIECE).map(Gradient::Own).collect(),
-            Self::Shared(values, memory) => {
-                let pieces = values.chunks(PIECE).zip(memory.chunks_mut(PIECE));
-                pieces.map(|(values, memory)| Gradient::Shared(values, memory)).collect()
+            Self::InPlace(param, gradient) => {
+                let pieces = param.chunks_mut(PIECE).zip(gradient.chunks(PIECE));
+                pieces.map(|(param, gradient)| Parameter::InPlace(param, gradient)).collect()
+            }
+            Self::InGradient(param, gradient) => {
+                let pieces = param.chunks(PIECE).zip(gradient.chunks_mut(PIECE));
+                pieces.map(|(param, gradient)| Parameter::InGradient(param, gradient)).collect()
+            }
+            Self::Apart(param, gradient, memory) => {
+                assert_eq!(memory.len(), param.len(), "there is memory for each value");
+                let pieces = param.chunks(PIECE).zip(gradient.chunks(PIECE)).zip(memory.chunks_mut(PIECE));
+                pieces.map(|((param, gradient), memory)| Parameter::Apart(param, gradient, memory)).collect()
             }
         }
     }
 
-    /// The gradient in the memory for the parameter. A piece that is copied stays in the cache for the update.
-    fn in_place(&mut self) -> &mut [f32] {
+    /// Writes the `value` of each value, its gradient and its state.
+    fn update<S>(&mut self, states: impl Iterator<Item = S>, value: impl Fn(f32, f32, S) -> f32) {
         match self {
-            Self::Own(values) => values,
-            Self::Shared(values, memory) => {
-                assert_eq!(memory.len(), values.len(), "there is memory for each value");
-                for (to, value) in memory.iter_mut().zip(*values) {
-                    to.write(*value);
-                }
-                // SAFETY: all of it has just been written.
-                unsafe { &mut *(from_mut::<[MaybeUninit<f32>]>(memory) as *mut [f32]) }
+            Self::InPlace(param, gradient) => {
+                let each = param.iter_mut().zip(*gradient).zip(states);
+                each.for_each(|((param, gradient), state)| *param = value(*param, *gradient, state));
+            }
+            Self::InGradient(param, gradient) => {
+                let each = param.iter().zip(gradient.iter_mut()).zip(states);
+                each.for_each(|((param, gradient), state)| *gradient = value(*param, *gradient, state));
+            }
+            Self::Apart(param, gradient, memory) => {
+                let each = param.iter().zip(*gradient).zip(memory.iter_mut()).zip(states);
+                each.for_each(|(((param, gradient), to), state)| _ = to.write(value(*param, *gradient, state)));
             }
         }
     }
 }
 
-/// `g += weight_decay * p; v = momentum * v + g; p -= rate * (v, or g + momentum * v for Nesterov)`: the new parameter
-/// is written to the memory of `gradient`, `velocity` changes in place; it starts as zeros, which gives the rule's
-/// first step.
-pub fn sgd(
-    param: &[f32],
-    mut gradient: Gradient<'_>,
-    velocity: Option<&mut [f32]>,
-    step: &Sgd,
-    parallel_for: ParallelFor,
-) {
-    let mut velocities = velocity.map(|velocity| velocity.chunks_mut(PIECE));
-    let pieces = param.chunks(PIECE).zip(gradient.pieces());
-    let pieces = pieces.map(|(param, gradient)| (param, gradient, velocities.as_mut().and_then(Iterator::next)));
-    on_pieces(pieces, parallel_for, |(param, gradient, velocity)| {
-        sgd_of_piece(param, gradient.in_place(), velocity.as_deref_mut(), step);
+/// `g += weight_decay * p; v = momentum * v + g; p -= rate * (v, or g + momentum * v for Nesterov)`: `velocity` changes
+/// in place; it starts as zeros, which gives the rule's first step.
+pub fn sgd(mut parameter: Parameter<'_>, velocity: Option<&mut [f32]>, step: &Sgd, parallel_for: ParallelFor) {
+    let (rate, decay, momentum) = (step.rate as f32, step.weight_decay as f32, step.momentum as f32);
+    let pieces = parameter.pieces().into_iter();
+    let Some(velocity) = velocity else {
+        return on_pieces(pieces, parallel_for, |parameter| {
+            parameter.update(repeat(()), |param, gradient, ()| param - rate * (gradient + decay * param));
+        });
+    };
+    on_pieces(pieces.zip(velocity.chunks_mut(PIECE)), parallel_for, |(parameter, velocity)| {
+        parameter.update(velocity.iter_mut(), |param, gradient, velocity| {
+            let slope = gradient + decay * param;
+            *velocity = momentum * *velocity + slope;
+            param - rate * if step.nesterov { slope + momentum * *velocity } else { *velocity }
+        });
     });
 }
 
 /// Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization": as [`sgd`], with moments that start as zeros.
-pub fn adamw(
-    param: &[f32],
-    mut gradient: Gradient<'_>,
-    moments: [&mut [f32]; 2],
-    step: &AdamW,
-    parallel_for: ParallelFor,
-) {
+pub fn adamw(mut parameter: Parameter<'_>, moments: [&mut [f32]; 2], step: &AdamW, parallel_for: ParallelFor) {
+    let blend = step.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
+    let [correction1, correction2] = step.corrections();
+    let (rate, correction, eps) = ((step.rate / correction1) as f32, correction2 as f32, step.eps as f32);
+    let kept = (1.0 - step.rate * step.weight_decay) as f32;
     let [first, second] = moments.map(|moment| moment.chunks_mut(PIECE));
-    let pieces = param.chunks(PIECE).zip(gradient.pieces()).zip(first.zip(second));
-    on_pieces(pieces, parallel_for, |((param, gradient), (first, second))| {
-        adamw_of_piece(param, gradient.in_place(), [first, second], step);
+    let pieces = parameter.pieces().into_iter().zip(first.zip(second));
+    on_pieces(pieces, parallel_for, |(parameter, (first, second))| {
+        let moments = first.iter_mut().zip(second.iter_mut());
+        parameter.update(moments, |param, gradient, (first, second)| {
+            *first = *first * blend[0][0] + gradient * blend[0][1];
+            *second = *second * blend[1][0] + gradient * gradient * blend[1][1];
+            param * kept - *first / ((*second / correction).sqrt() + eps) * rate
+        });
     });
 }
 
 /// You, Gitman, Ginsburg 2017, "Large Batch Training of Convolutional Networks": as [`sgd`].
-pub fn lars(param: &[f32], mut gradient: Gradient<'_>, velocity: &mut [f32], step: &Lars, parallel_for: ParallelFor) {
-    let norm = |values: &[f32]| norm(values, parallel_for) as f32;
+pub fn lars(mut parameter: Parameter<'_>, velocity: &mut [f32], step: &Lars, parallel_for: ParallelFor) {
     let (trust, decay) = match step.vector {
         true => (1.0, 0.0),
-        false => (step.trust([norm(param), norm(gradient.values())]), step.weight_decay as f32),
+        false => {
+            let norms = parameter.values().map(|values| norm(values, parallel_for) as f32);
+            (step.trust(norms), step.weight_decay as f32)
+        }
     };
     let (rate, momentum) = (step.rate as f32, step.momentum as f32);
-    let pieces = param.chunks(PIECE).zip(gradient.pieces()).zip(velocity.chunks_mut(PIECE));
-    on_pieces(pieces, parallel_for, |((param, gradient), velocity)| {
-        for ((param, gradient), velocity) in param.iter().zip(gradient.in_place()).zip(velocity.iter_mut()) {
-            *velocity = *velocity * momentum + (*gradient + param * decay) * trust * rate;
-            *gradient = param - *velocity;
-        }
+    let pieces = parameter.pieces().into_iter().zip(velocity.chunks_mut(PIECE));
+    on_pieces(pieces, parallel_for, |(parameter, velocity)| {
+        parameter.update(velocity.iter_mut(), |param, gradient, velocity| {
+            *velocity = *velocity * momentum + (gradient + param * decay) * trust * rate;
+            param - *velocity
+        });
     });
 }
 
@@ -186,33 +207,6 @@ pub fn by_rms(gradient: &mut [f32], moment: &mut [f32], [alpha, eps]: [f64; 2], 
 /// Replaces each value.
 pub fn map(values: &mut [f32], parallel_for: ParallelFor, value: impl Fn(f32) -> f32 + Sync) {
     on_pieces(values.chunks_mut(PIECE), parallel_for, |piece| piece.iter_mut().for_each(|of| *of = value(*of)));
-}
-
-fn sgd_of_piece(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]>, step: &Sgd) {
-    let (rate, decay, momentum) = (step.rate as f32, step.weight_decay as f32, step.momentum as f32);
-    let Some(velocity) = velocity else {
-        for (param, gradient) in param.iter().zip(gradient) {
-            *gradient = param - rate * (*gradient + decay * param);
-        }
-        return;
-    };
-    for ((param, gradient), velocity) in param.iter().zip(gradient).zip(velocity) {
-        let slope = *gradient + decay * param;
-        *velocity = momentum * *velocity + slope;
-        *gradient = param - rate * if step.nesterov { slope + momentum * *velocity } else { *velocity };
-    }
-}
-
-fn adamw_of_piece(param: &[f32], gradient: &mut [f32], [first, second]: [&mut [f32]; 2], step: &AdamW) {
-    let blend = step.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
-    let [correction1, correction2] = step.corrections();
-    let (rate, correction, eps) = ((step.rate / correction1) as f32, correction2 as f32, step.eps as f32);
-    let kept = (1.0 - step.rate * step.weight_decay) as f32;
-    for (((param, gradient), first), second) in param.iter().zip(gradient).zip(first).zip(second) {
-        *first = *first * blend[0][0] + *gradient * blend[0][1];
-        *second = *second * blend[1][0] + *gradient * *gradient * blend[1][1];
-        *gradient = param * kept - *first / ((*second / correction).sqrt() + eps) * rate;
-    }
 }
 
 /// The Euclidean norm, summed in an order independent of threads.

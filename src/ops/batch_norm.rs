@@ -155,7 +155,8 @@ pub trait BatchNormOps: GradientOps + HostOps {
         Self::float_swap_dims(x, 0, 1)
     }
 
-    /// `running * (1 - momentum) + batch * momentum` of each pair, and each of `counts` plus one.
+    /// `running * (1 - momentum) + batch * momentum` of each pair, and each of `counts` plus one; in their places, if
+    /// [updates are](crate::UpdateOps::IN_PLACE).
     fn bn_running(
         running: Vec<FloatTensor<Self>>,
         batch: Vec<FloatTensor<Self>>,

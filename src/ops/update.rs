@@ -13,6 +13,21 @@ use super::{primitive, tensor};
 
 /// Operations of optimizers on a parameter and its gradient, both `[elements]` and f32.
 pub trait UpdateOps: HostOps {
+    /// Whether [`UpdateOps::sgd`], [`UpdateOps::adamw`] and
+    /// [`BatchNormOps::bn_running`](crate::BatchNormOps::bn_running) write to the memory of what they update, whoever
+    /// else holds it.
+    const IN_PLACE: bool = false;
+
+    /// The tensor in memory that nobody else holds, for what is updated in place, or shall not be.
+    fn own(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+
+    /// `x` in the memory of `place`, of the same shape, if updates are in place.
+    fn put(x: FloatTensor<Self>, _place: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+
     /// The new parameter and velocity; `velocity` is `None` before the first step and without momentum.
     ///
     /// `g += weight_decay * p; v = momentum * v + g (first: g); p -= rate * (v, or g + momentum * v for Nesterov)`.

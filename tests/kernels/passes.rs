@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use kiln_kernels::update::{self, AdamW, Gradient, Sgd};
+use kiln_kernels::update::{self, AdamW, Lars, Parameter, Sgd};
 use kiln_kernels::{BatchNorm, Epilogue, ParallelFor};
 
 use super::{alone, assert_close, backwards, noise};
@@ -44,7 +44,7 @@ fn updates_are_those_of_the_rules() {
     let (p, g, v) = (wide(&param), wide(&gradient), wide(&state));
     let step = Sgd { rate: 0.1, momentum: 0.9, weight_decay: 0.01, nesterov: true };
     let (mut own, mut velocity) = (gradient.clone(), state.clone());
-    update::sgd(&param, Gradient::Own(&mut own), Some(&mut velocity), &step, backwards);
+    update::sgd(Parameter::InGradient(&param, &mut own), Some(&mut velocity), &step, backwards);
     let decayed: Vec<f64> = g.iter().zip(&p).map(|(g, p)| g + 0.01 * p).collect();
     let moved: Vec<f64> = v.iter().zip(&decayed).map(|(v, g)| 0.9 * v + g).collect();
     assert_close(&velocity, &moved, "velocity");
@@ -54,7 +54,7 @@ fn updates_are_those_of_the_rules() {
     let second: Vec<f32> = state.iter().map(|value| value.abs()).collect();
     let (mut own, mut moments) = (gradient.clone(), [state.clone(), second.clone()]);
     let [first, squares] = &mut moments;
-    update::adamw(&param, Gradient::Own(&mut own), [first, squares], &step, alone);
+    update::adamw(Parameter::InGradient(&param, &mut own), [first, squares], &step, alone);
     let expected = |i: usize| {
         let m = (0.9 * v[i] + 0.1 * g[i]) / (1.0 - 0.9_f64.powi(3));
         let s = (0.99 * f64::from(second[i]) + 0.01 * g[i] * g[i]) / (1.0 - 0.99_f64.powi(3));
@@ -64,4 +64,29 @@ fn updates_are_those_of_the_rules() {
     let norm = g.iter().map(|value| value * value).sum::<f64>().sqrt();
     assert!((update::norm(&gradient, backwards) - norm).abs() < 1e-5 * norm);
     assert_eq!(update::norm(&gradient, alone), update::norm(&gradient, backwards));
+}
+
+/// In the parameter's own memory, in the gradient's, and in new memory.
+#[test]
+fn updates_have_the_same_bits_in_all_places() {
+    let [param, gradient, state] = [1, 2, 3].map(|seed| noise(40_001, seed));
+    let in_all_places = |update: &dyn Fn(Parameter<'_>, &mut [Vec<f32>; 2])| {
+        let [mut own, mut taken] = [param.clone(), gradient.clone()];
+        let mut new = vec![MaybeUninit::new(f32::NAN); param.len()];
+        let mut states = [(); 3].map(|()| [state.clone(), state.iter().map(|value| value.abs()).collect()]);
+        update(Parameter::InPlace(&mut own, &gradient), &mut states[0]);
+        update(Parameter::InGradient(&param, &mut taken), &mut states[1]);
+        update(Parameter::Apart(&param, &gradient, &mut new), &mut states[2]);
+        // SAFETY: each value was initialised above.
+        let new: Vec<f32> = new.into_iter().map(|value| unsafe { value.assume_init() }).collect();
+        assert!(own != param && own == taken && own == new, "the parameter");
+        assert!(states[0] == states[1] && states[0] == states[2], "the state");
+    };
+    let sgd = Sgd { rate: 0.1, momentum: 0.9, weight_decay: 0.01, nesterov: false };
+    in_all_places(&|param, _| update::sgd(param, None, &Sgd { momentum: 0.0, ..sgd }, backwards));
+    in_all_places(&|param, [velocity, _]| update::sgd(param, Some(velocity), &sgd, backwards));
+    let adamw = AdamW { rate: 0.01, betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.1, step: 3 };
+    in_all_places(&|param, [first, second]| update::adamw(param, [first, second], &adamw, backwards));
+    let lars = Lars { rate: 0.1, momentum: 0.9, weight_decay: 0.01, trust_coefficient: 0.02, vector: false };
+    in_all_places(&|param, [velocity, _]| update::lars(param, velocity, &lars, backwards));
 }

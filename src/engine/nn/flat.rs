@@ -4,11 +4,13 @@
 //! process, are only used to look up gradients.
 
 use std::collections::HashSet;
+use std::ops::{Range, RangeFrom};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use kiln_ops::{UpdateOps, primitive, tensor};
 
 use super::named::{Weights, float_tensors, trained_parameters};
 
@@ -60,6 +62,34 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
         }
     }
     model.map(&mut Replace(set, values.into_iter()))
+}
+
+/// The model in memory that nobody else holds, as [`UpdateOps::IN_PLACE`] demands of what is updated: of trained tensors
+/// those at the places `own`, or all.
+pub fn with_own_memory<B, M>(model: M, own: Option<Range<usize>>) -> M
+where
+    B: AutodiffBackend<InnerBackend: UpdateOps>,
+    M: Module<B>,
+{
+    struct Own(Range<usize>, RangeFrom<usize>);
+    impl<B: AutodiffBackend<InnerBackend: UpdateOps>> ModuleMapper<B> for Own {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            let is_trained = param.is_require_grad();
+            if is_trained && self.1.next().is_some_and(|place| !self.0.contains(&place)) {
+                return param;
+            }
+            param.map(|values| {
+                let own = <B::InnerBackend as UpdateOps>::own(primitive(values.inner()));
+                Tensor::from_inner(tensor(own)).set_require_grad(is_trained)
+            })
+        }
+
+        fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+            param.map(|count| count + 0)
+        }
+    }
+    let own = own.unwrap_or(0..usize::MAX);
+    if <B::InnerBackend as UpdateOps>::IN_PLACE { model.map(&mut Own(own, 0..)) } else { model }
 }
 
 /// The model with only the float tensors whose names `is_kept` accepts. The others become empty and have no gradient,

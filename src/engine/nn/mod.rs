@@ -16,7 +16,9 @@ mod parts;
 mod running;
 
 pub use context::{BatchStatistics, ForwardContext};
-pub use flat::{Kernel, TensorSet, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat};
+pub use flat::{
+    Kernel, TensorSet, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat, with_own_memory,
+};
 pub use freeze::{HEAD, freeze, is_frozen};
 pub use init::initialize;
 pub use layers::{AUXILIARY, BatchNorm, Conv2d, linear};

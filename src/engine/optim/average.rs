@@ -50,14 +50,14 @@ pub struct WeightAverage<B: Backend> {
 impl<B: UpdateOps> WeightAverage<B> {
     /// An average that starts at `values`; `decay` is in `[0, 1)`.
     pub fn new(decay: f64, steps: AveragedSteps, values: Vec<Tensor<B, 1>>) -> Self {
-        Self { decay, steps, values }
+        Self { decay, steps, values: own(values) }
     }
 
     /// Updates the average with the `values` after step `step` of the run, from 0, in the same order.
     pub fn update(&mut self, step: usize, values: impl FnOnce() -> Vec<Tensor<B, 1>>) {
         match self.steps.after(step) {
             Change::Nothing => {}
-            Change::Copy => self.values = values(),
+            Change::Copy => self.values = own(values()),
             Change::Mean => {
                 let shares = [self.decay, 1.0 - self.decay];
                 let pairs = std::mem::take(&mut self.values).into_iter().zip(values());
@@ -66,4 +66,9 @@ impl<B: UpdateOps> WeightAverage<B> {
             }
         }
     }
+}
+
+/// The weights as they are now.
+fn own<B: UpdateOps>(values: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
+    values.into_iter().map(|values| tensor(B::own(primitive(values)))).collect()
 }

@@ -8,7 +8,7 @@ use kiln_system::{Error, Result};
 use super::arenas::Arenas;
 use super::config::{OptimConfig, OptimizerKind};
 use super::parameter::Parameter;
-use super::rules::{Slots, Update};
+use super::rules::{Slots, Update, put};
 use crate::state::{HostTensor, StateDict};
 
 /// The key of the number of steps in a checkpoint.
@@ -59,7 +59,7 @@ impl<B: UpdateOps> Optimizer<B> {
 
     /// The tensors after one step with the given rate; all lists in the order given at the start.
     ///
-    /// The parameters must not change between steps.
+    /// The parameters must not change between steps. With [`UpdateOps::IN_PLACE`] they change in this one.
     pub fn step(&mut self, rate: f64, params: Vec<Tensor<B, 1>>, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
         self.steps += 1;
         let params = self.params.take().unwrap_or_else(|| self.arenas.pack(params));
@@ -69,10 +69,11 @@ impl<B: UpdateOps> Optimizer<B> {
             let (config, step, parameter) = (&self.config, self.steps, &self.tensors[first]);
             let (weight_decay, &Parameter { vector, head, .. }) = (config.weight_decay_of(parameter), parameter);
             let rate = if head { rate } else { rate * config.backbone_lr_scale };
+            let place = B::IN_PLACE.then(|| param.clone());
             let update = Update { config, rate, weight_decay, step, vector, param, gradient };
             let (param, slots) = update.apply(std::mem::take(&mut self.slots[i]));
             self.slots[i] = slots;
-            updated.push(param);
+            updated.push(put(param, place));
         }
         self.params = self.arenas.is_shared().then(|| updated.clone());
         self.arenas.unpack(updated)

@@ -83,7 +83,7 @@ impl<B: UpdateOps> Update<'_, B> {
         let factor = 1.0 + beta1.powi(self.step as i32);
         let update = Self { rate: self.rate * factor, weight_decay: self.weight_decay / factor, ..self };
         let (param, mut slots) = update.adamw(slots, [beta1 * beta1, beta2]);
-        slots[0] = moment;
+        slots[0] = put(moment, Some(slots[0].clone()));
         (param, slots)
     }
 
@@ -107,7 +107,8 @@ impl<B: UpdateOps> Update<'_, B> {
     fn lamb(self, slots: Slots<B>, betas: [f64; 2]) -> (Tensor<B, 1>, Slots<B>) {
         let (param, rate, weight_decay) = (self.param.clone(), self.rate, self.weight_decay);
         // At a rate of one, AdamW moves the parameter by the direction.
-        let (moved, slots) = Self { rate: 1.0, ..self }.adamw(slots, betas);
+        let copy = tensor(B::own(primitive(self.param)));
+        let (moved, slots) = Self { rate: 1.0, param: copy, ..self }.adamw(slots, betas);
         let direction = blend(&param, &moved, [1.0, -1.0]);
         if weight_decay == 0.0 {
             return (blend(&param, &direction, [1.0, -rate]), slots);
@@ -130,4 +131,10 @@ impl<B: UpdateOps> Update<'_, B> {
 /// `left * shares[0] + right * shares[1]`.
 fn blend<B: UpdateOps>(left: &Tensor<B, 1>, right: &Tensor<B, 1>, shares: [f64; 2]) -> Tensor<B, 1> {
     tensor(B::blend(primitive(left.clone()), primitive(right.clone()), shares))
+}
+
+/// `x` in the memory of `place`, if there is one and updates are in place.
+pub(super) fn put<B: UpdateOps>(x: Tensor<B, 1>, place: Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+    let Some(place) = place else { return x };
+    tensor(B::put(primitive(x), primitive(place)))
 }

@@ -20,7 +20,9 @@ use kiln_system::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{Checksum, Handle, HostBackend, Plan, Position, Task, TaskModel, TrainingModel};
-use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
+use crate::nn::{
+    TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids, with_own_memory,
+};
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict};
 
@@ -46,7 +48,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
         position: &Position,
         own: Option<Range<usize>>,
     ) -> (TaskLearner<B, T>, UpdateRule<B, TrainingModel<B, T>>) {
-        let model = with_named_ids(model);
+        let model = with_own_memory(with_named_ids(model), own.clone());
         let own = || {
             let parameters = self.parameters(&model);
             let own = own.unwrap_or(0..parameters.len());

@@ -202,7 +202,8 @@ impl<B: HostBackend, T: Task<B>> Worker<'_, B, T> {
         let mut seconds = Vec::new();
         for _ in 0..ROUNDS {
             let model = learner.model();
-            let gradients = gradients_of(&model, 0, flat(&model, TensorSet::Trained));
+            let weights = flat(&model, TensorSet::Trained).into_iter();
+            let gradients = gradients_of(&model, 0, weights.map(|weights| weights.zeros_like()).collect());
             learner.lr_step();
             seconds.push(self.timed(|| learner.optimizer_step(gradients)).1);
         }

@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, Element, FloatDType, TensorMetadata, bf16, f16};
 use bytemuck::Pod;
-use kiln_kernels::update::{self, Gradient};
+use kiln_kernels::update::{self, Parameter};
 use kiln_kernels::{Half, LEAST_ROUNDED};
 use rayon::prelude::*;
 
@@ -28,8 +28,7 @@ impl UpdateOps for Flex {
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
         // `storage_mut` copies if there is another reference.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
-        let updated =
-            updated(param, gradient, |param, gradient| update::sgd(param, gradient, memory, step, parallel_for));
+        let updated = updated(param, gradient, |parameter| update::sgd(parameter, memory, step, parallel_for));
         (updated, velocity)
     }
 
@@ -41,8 +40,7 @@ impl UpdateOps for Flex {
     ) -> (FlexTensor, [FlexTensor; 2]) {
         let mut moments = moments.unwrap_or_else(|| [zeros_like(&param), zeros_like(&param)]);
         let memory = moments.each_mut().map(FlexTensor::storage_mut::<f32>);
-        let updated =
-            updated(param, gradient, |param, gradient| update::adamw(param, gradient, memory, step, parallel_for));
+        let updated = updated(param, gradient, |parameter| update::adamw(parameter, memory, step, parallel_for));
         (updated, moments)
     }
 
@@ -54,8 +52,7 @@ impl UpdateOps for Flex {
     ) -> (FlexTensor, FlexTensor) {
         let mut velocity = velocity.unwrap_or_else(|| zeros_like(&param));
         let memory = velocity.storage_mut::<f32>();
-        let updated =
-            updated(param, gradient, |param, gradient| update::lars(param, gradient, memory, step, parallel_for));
+        let updated = updated(param, gradient, |parameter| update::lars(parameter, memory, step, parallel_for));
         (updated, velocity)
     }
 
@@ -94,17 +91,17 @@ fn zeros_like(param: &FlexTensor) -> FlexTensor {
 }
 
 /// The parameter that `update` writes: to the memory of the gradient, unless somebody else has that, too.
-fn updated(param: FlexTensor, gradient: FlexTensor, update: impl FnOnce(&[f32], Gradient<'_>)) -> FlexTensor {
+fn updated(param: FlexTensor, gradient: FlexTensor, update: impl FnOnce(Parameter<'_>)) -> FlexTensor {
     assert!(
         [&param, &gradient].map(|tensor| tensor.dtype()) == [DType::F32; 2],
         "parameters and their gradients are f32"
     );
     let (param, mut gradient) = (contiguous(param), contiguous(gradient));
     if let Some(own) = gradient.try_storage_mut::<f32>() {
-        update(values(&param), Gradient::Own(own));
+        update(Parameter::InGradient(values(&param), own));
         return gradient;
     }
-    new_tensor(param.shape(), |updated| update(values(&param), Gradient::Shared(values(&gradient), updated)))
+    new_tensor(param.shape(), |updated| update(Parameter::Apart(values(&param), values(&gradient), updated)))
 }
 
 /// The f32 tensor with its elements in order, changed in place, in a copy if there is another reference.

@@ -120,7 +120,9 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         counts: Vec<TchTensor>,
         momentum: f64,
     ) -> (Vec<TchTensor>, Vec<TchTensor>) {
-        (norm_kernels::averaged(&running, &batch, momentum), norm_kernels::counted(&counts))
+        norm_kernels::average(&running, &batch, momentum);
+        norm_kernels::count(&counts);
+        (running, counts)
     }
 }
 

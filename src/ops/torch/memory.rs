@@ -67,13 +67,13 @@ pub(super) fn uninit_mut<T: Value>(tensor: &mut TchTensor) -> &mut [MaybeUninit<
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len()) }
 }
 
-/// Like [`values`], for a new tensor or the result of [`exclusive`].
+/// Like [`values`], for a new tensor, the result of [`exclusive`], or a parameter in an update, which nobody reads.
 pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
     check::<T>(&tensor.tensor);
     if tensor.tensor.numel() == 0 {
         return &mut [];
     }
-    // SAFETY: as in `values`; there is no other reference to this memory.
+    // SAFETY: as in `values`; nobody else uses this memory meanwhile.
     unsafe { std::slice::from_raw_parts_mut(tensor.tensor.data_ptr().cast(), tensor.tensor.numel()) }
 }
 

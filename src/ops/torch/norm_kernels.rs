@@ -9,14 +9,8 @@ use tch::{Device, Kind, Tensor};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 
 unsafe extern "C" {
-    fn kiln_running(
-        averages: *mut Pointer,
-        running: *const Pointer,
-        batch: *const Pointer,
-        length: usize,
-        momentum: f64,
-    ) -> *mut c_char;
-    fn kiln_counted(counted: *mut Pointer, counts: *const Pointer, length: usize) -> *mut c_char;
+    fn kiln_running(running: *const Pointer, batch: *const Pointer, length: usize, momentum: f64) -> *mut c_char;
+    fn kiln_counted(counts: *const Pointer, length: usize) -> *mut c_char;
     fn kiln_batch_norm_backward(
         dx: *mut Pointer,
         dweight: *mut Pointer,
@@ -52,22 +46,19 @@ pub(super) fn train(x: &TchTensor, weight: &TchTensor, bias: &TchTensor, epsilon
     [output, mean, variance, inv_std].map(TchTensor::new)
 }
 
-/// `running * (1 - momentum) + batch * momentum` of each pair.
-pub(super) fn averaged(running: &[TchTensor], batch: &[TchTensor], momentum: f64) -> Vec<TchTensor> {
+/// `running * (1 - momentum) + batch * momentum` of each pair, in the place of the first.
+pub(super) fn average(running: &[TchTensor], batch: &[TchTensor], momentum: f64) {
     assert_eq!(running.len(), batch.len(), "every average has statistics of the batch");
     let [running, batch] = [running, batch].map(|tensors| tensors.iter().map(borrowed).collect::<Vec<_>>());
-    let mut averages = vec![null_mut(); running.len()];
-    // SAFETY: all results are written before the call returns without a message; all three have the given length.
-    check(unsafe { kiln_running(averages.as_mut_ptr(), running.as_ptr(), batch.as_ptr(), running.len(), momentum) });
-    averages.into_iter().map(owned).collect()
+    // SAFETY: both have the given length, and their tensors live until after the call.
+    check(unsafe { kiln_running(running.as_ptr(), batch.as_ptr(), running.len(), momentum) });
 }
 
-pub(super) fn counted(counts: &[TchTensor]) -> Vec<TchTensor> {
+/// Each count plus one, in its place.
+pub(super) fn count(counts: &[TchTensor]) {
     let counts: Vec<_> = counts.iter().map(borrowed).collect();
-    let mut counted = vec![null_mut(); counts.len()];
-    // SAFETY: as in `averaged`.
-    check(unsafe { kiln_counted(counted.as_mut_ptr(), counts.as_ptr(), counts.len()) });
-    counted.into_iter().map(owned).collect()
+    // SAFETY: as in `average`.
+    check(unsafe { kiln_counted(counts.as_ptr(), counts.len()) });
 }
 
 /// `(x - mean) * scale + bias`.

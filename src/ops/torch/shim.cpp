@@ -65,22 +65,18 @@ __attribute__((visibility("hidden"))) int warp_size() { return 0; }
 
 extern "C" {
 
-// running * (1 - momentum) + batch * momentum of each pair.
-char *kiln_running(Tensor **averages, const Tensor *const *running, const Tensor *const *batch, size_t length,
-                   double momentum) {
+// running * (1 - momentum) + batch * momentum of each pair, in place.
+char *kiln_running(const Tensor *const *running, const Tensor *const *batch, size_t length, double momentum) {
     return guarded([&] {
-        std::vector<Tensor> results = at::_foreach_mul(list_of(running, length), 1.0 - momentum);
-        at::_foreach_add_(results, list_of(batch, length), momentum);
-        for (size_t number = 0; number < length; ++number) averages[number] = owned(results[number]);
+        std::vector<Tensor> averages = list_of(running, length);
+        at::_foreach_mul_(averages, 1.0 - momentum);
+        at::_foreach_add_(averages, list_of(batch, length), momentum);
     });
 }
 
-// Each count plus one.
-char *kiln_counted(Tensor **counted, const Tensor *const *counts, size_t length) {
-    return guarded([&] {
-        std::vector<Tensor> results = at::_foreach_add(list_of(counts, length), at::Scalar(1));
-        for (size_t number = 0; number < length; ++number) counted[number] = owned(results[number]);
-    });
+// Each count plus one, in place.
+char *kiln_counted(const Tensor *const *counts, size_t length) {
+    return guarded([&] { at::_foreach_add_(list_of(counts, length), at::Scalar(1)); });
 }
 
 // Gradients of input, weight and bias of a batch-norm over this batch; mask: 1 input, 2 weight and bias.

@@ -1,5 +1,5 @@
 //! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of [`update`], on CUDA by
-//! ATen's fused kernel.
+//! ATen's fused kernel. Parameters and what a rule remembers of them stay where they are.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -8,10 +8,10 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, TensorMetadata};
-use kiln_kernels::update::{self, Gradient};
+use kiln_kernels::update::{self, Parameter};
 
 use super::cuda::{Event, cuda_devices, upload};
-use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
+use super::memory::{exclusive, parallel_for, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::host::{HostOps, Later, Memory};
 use crate::traffic::{late_reading, reading};
@@ -43,28 +43,33 @@ unsafe extern "C" {
 }
 
 impl UpdateOps for LibTorch<f32> {
+    const IN_PLACE: bool = true;
+
+    fn own(x: TchTensor) -> TchTensor {
+        TchTensor::new(x.tensor.contiguous().copy())
+    }
+
+    fn put(x: TchTensor, place: TchTensor) -> TchTensor {
+        if x.tensor.data_ptr() != place.tensor.data_ptr() {
+            place.tensor.shallow_clone().copy_(&x.tensor);
+        }
+        place
+    }
+
     fn sgd(
         param: TchTensor,
         gradient: TchTensor,
         velocity: Option<TchTensor>,
         step: &Sgd,
     ) -> (TchTensor, Option<TchTensor>) {
-        let (first, remembers) = (velocity.is_none(), step.momentum != 0.0);
-        let mut velocity = velocity.map(exclusive).or_else(|| remembers.then(|| zeros_like(&param)));
-        if param.tensor.device() == tch::Device::Cpu {
-            let memory = velocity.as_mut().map(values_mut);
-            let updated =
-                updated(&param, gradient, |param, gradient| update::sgd(param, gradient, memory, step, parallel_for));
-            return (updated, velocity);
+        if param.tensor.device() != tch::Device::Cpu {
+            return sgd_by_kernel(param, &gradient, velocity, step);
         }
-        let (param, gradient) = for_kernel(&param, &gradient);
-        let (rate, momentum, decay) = (step.rate, step.momentum, step.weight_decay);
-        let (nesterov, first) = (c_int::from(step.nesterov), c_int::from(first));
-        let memory = velocity.as_ref().map_or(null_mut(), borrowed);
-        // SAFETY: all three live until after the call; the memory that it writes has no other reference.
-        check(unsafe {
-            kiln_sgd(borrowed(&param), borrowed(&gradient), memory, rate, momentum, decay, nesterov, first)
-        });
+        let mut velocity = velocity.map(in_order).or_else(|| (step.momentum != 0.0).then(|| zeros_like(&param)));
+        let gradient = apart(&gradient, &param);
+        let mut param = in_order(param);
+        let memory = velocity.as_mut().map(values_mut);
+        update::sgd(Parameter::InPlace(values_mut(&mut param), values(&gradient.tensor)), memory, step, parallel_for);
         (param, velocity)
     }
 
@@ -75,15 +80,16 @@ impl UpdateOps for LibTorch<f32> {
         step: &AdamW,
     ) -> (TchTensor, [TchTensor; 2]) {
         let moments = moments.unwrap_or_else(|| [zeros_like(&param), zeros_like(&param)]);
-        let mut moments = moments.map(exclusive);
+        let mut moments = moments.map(in_order);
+        let gradient = apart(&gradient, &param);
+        let mut param = in_order(param);
         if param.tensor.device() == tch::Device::Cpu {
             let memory = moments.each_mut().map(values_mut);
-            let updated =
-                updated(&param, gradient, |param, gradient| update::adamw(param, gradient, memory, step, parallel_for));
-            return (updated, moments);
+            let parameter = Parameter::InPlace(values_mut(&mut param), values(&gradient.tensor));
+            update::adamw(parameter, memory, step, parallel_for);
+        } else {
+            adamw_by_kernel(&param, &gradient, &moments, step);
         }
-        let (param, gradient) = for_kernel(&param, &gradient);
-        adamw_by_kernel(&param, &gradient, &moments, step);
         (param, moments)
     }
 
@@ -99,33 +105,43 @@ fn zeros_like(param: &TchTensor) -> TchTensor {
     TchTensor::new(param.tensor.zeros_like())
 }
 
-/// The parameter that `update` writes: to the memory of the gradient, unless somebody else has that, too.
-fn updated(param: &TchTensor, gradient: TchTensor, update: impl FnOnce(&[f32], Gradient<'_>)) -> TchTensor {
-    let param = param.tensor.contiguous();
-    if gradient.can_mut() {
-        let mut gradient = exclusive(gradient);
-        update(values(&param), Gradient::Own(values_mut(&mut gradient)));
-        return gradient;
-    }
+/// The tensor with its elements in order, where it is if they are.
+fn in_order(x: TchTensor) -> TchTensor {
+    TchTensor::from_existing(x.tensor.contiguous(), x.storage)
+}
+
+/// The gradient, contiguous, in other memory than the parameter.
+fn apart(gradient: &TchTensor, param: &TchTensor) -> TchTensor {
     let gradient = gradient.tensor.contiguous();
-    let mut updated = TchTensor::new(gradient.empty_like());
-    update(values(&param), Gradient::Shared(values(&gradient), uninit_mut(&mut updated)));
-    updated
+    TchTensor::new(if gradient.data_ptr() == param.tensor.data_ptr() { gradient.copy() } else { gradient })
 }
 
-/// What a kernel of ATen's updates: a copy of the parameter, since the model still holds the old values.
-fn for_kernel(param: &TchTensor, gradient: &TchTensor) -> (TchTensor, TchTensor) {
-    (TchTensor::new(param.tensor.copy()), TchTensor::new(gradient.tensor.contiguous()))
+/// Changes `param` and the velocity.
+fn sgd_by_kernel(
+    param: TchTensor,
+    gradient: &TchTensor,
+    velocity: Option<TchTensor>,
+    step: &Sgd,
+) -> (TchTensor, Option<TchTensor>) {
+    let (first, remembers) = (c_int::from(velocity.is_none()), step.momentum != 0.0);
+    let velocity = velocity.map(in_order).or_else(|| remembers.then(|| zeros_like(&param)));
+    let gradient = apart(gradient, &param);
+    let param = in_order(param);
+    let memory = velocity.as_ref().map_or(null_mut(), borrowed);
+    let (decay, nesterov) = (step.weight_decay, c_int::from(step.nesterov));
+    let (place, given) = (borrowed(&param), borrowed(&gradient));
+    // SAFETY: all live until after the call.
+    check(unsafe { kiln_sgd(place, given, memory, step.rate, step.momentum, decay, nesterov, first) });
+    (param, velocity)
 }
 
-/// Changes `param` and the moments, which have no other references.
+/// Changes `param` and the moments.
 fn adamw_by_kernel(param: &TchTensor, gradient: &TchTensor, moments: &[TchTensor; 2], step: &AdamW) {
-    let ([beta1, beta2], [first, second]) = (step.betas, moments.each_ref().map(borrowed));
-    let (param, gradient, number) = (borrowed(param), borrowed(gradient), step.step as f64);
-    // SAFETY: all four live until after the call.
-    check(unsafe {
-        kiln_adamw(param, gradient, first, second, step.rate, beta1, beta2, step.eps, step.weight_decay, number)
-    });
+    let &AdamW { betas: [beta1, beta2], eps, weight_decay, .. } = step;
+    let ([first, second], count) = (moments.each_ref().map(borrowed), step.step as f64);
+    let (param, gradient) = (borrowed(param), borrowed(gradient));
+    // SAFETY: all live until after the call.
+    check(unsafe { kiln_adamw(param, gradient, first, second, step.rate, beta1, beta2, eps, weight_decay, count) });
 }
 
 impl<E: TchElement> HostOps for LibTorch<E> {
