@@ -140,7 +140,7 @@ bench-gpu: ## a bundle without needs that finds out on a machine with a GPU whet
 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, and what tests compare with, into a virtual environment
 	python3 -m venv $(KILN_VENV)
-	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 torchvision==0.24.0 numpy tensorboard==2.21.0 onnx==1.23.2 onnxruntime==1.31.1 webdataset==1.0.2 pyarrow==26.0.1 datasets==5.2.0 timm==1.0.31
+	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 torchvision==0.24.0 numpy tensorboard==2.21.0 onnx==1.23.2 onnxruntime==1.31.1 webdataset==1.0.2 pyarrow==25.0.1 datasets==5.2.0 timm==1.0.31 mlflow==3.17.2
 
 setup-wgpu: ## a Vulkan driver that computes on the processor (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet

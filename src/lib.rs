@@ -30,6 +30,7 @@
 //! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
 //! | [`report`] | a run's directory as a web page | models, how a run is made |
 //! | [`serve`] | that page over HTTP, with buttons | how a run is made |
+//! | [`mlflow`] | a run's records on an MLflow server | how a run is made |
 //! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`launch`] | how this process takes part: fixed and elastic membership over Gloo | models, a run's files |
@@ -79,6 +80,7 @@ pub mod config;
 pub mod guide;
 pub mod launch;
 pub mod metrics;
+pub mod mlflow;
 pub mod report;
 pub mod serve;
 pub mod study;

@@ -44,6 +44,7 @@ mod libraries;
 #[cfg(target_os = "linux")]
 mod limits;
 mod metrics;
+mod mlflow;
 #[cfg(feature = "parquet")]
 mod parquet_files;
 mod predicted;

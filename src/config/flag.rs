@@ -87,6 +87,7 @@ pub const HEADINGS: &[Heading] = &[
         Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
         Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
         Flag::value("seed", "run.seed", "N").or(&["seed-everything"]),
+        Flag::on("mlflow", "run.mlflow"),
         Flag::optional("serve", "run.serve", "ADDRESS", USUAL),
         Flag::on("fast-dev-run", "run.fast_dev_run"),
         Flag::on("dry-run", "run.dry_run"),

@@ -83,6 +83,7 @@ pub(crate) const PER_PROCESS_KEYS: &[&str] = &[
     "run.log_every",
     "run.profile",
     "run.tensorboard",
+    "run.mlflow",
     "run.serve",
     "data.dir",
     "data.cache_mb",

@@ -56,6 +56,7 @@ with_defaults! {
         pub log_every: usize = 0,
         pub profile: bool = false,
         pub tensorboard: bool = false,
+        pub mlflow: bool = false,
         pub serve: String = String::new(),
         pub requeue: bool = false,
         pub log_samples: bool = false,

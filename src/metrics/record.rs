@@ -109,6 +109,31 @@ pub enum Record {
     Generation(GenerationRecord),
 }
 
+impl Record {
+    /// Its numbers, as they are called where they are drawn.
+    pub fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let scalars: &[_] = match self {
+            Self::Step(record) => &[
+                ("train/loss", Some(record.loss)),
+                ("train/accuracy", Some(record.accuracy)),
+                ("train/lr", Some(record.lr)),
+                ("train/grad_norm", Some(record.grad_norm)),
+                ("throughput/images_per_second", record.images_per_second),
+                ("throughput/step_seconds", Some(record.step_seconds)),
+            ],
+            Self::Epoch(record) => &[
+                ("val/loss", Some(record.val_loss)),
+                ("val/accuracy", Some(record.val_accuracy)),
+                ("val/top5", Some(record.val_top5)),
+                ("epoch/train_loss", Some(record.train_loss)),
+                ("epoch/train_accuracy", Some(record.train_accuracy)),
+            ],
+            Self::Start(_) | Self::Generation(_) => &[],
+        };
+        scalars.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect()
+    }
+}
+
 fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

@@ -117,7 +117,11 @@ fn fetch<D: Digest>(
     target.sync_all().map_err(Error::io("write", part))
 }
 
-fn agent() -> Result<ureq::Agent> {
+/// A client of HTTP with those authorities and bounded waiting.
+///
+/// # Errors
+/// Those of [`tls`].
+pub fn agent() -> Result<ureq::Agent> {
     let patience = Some(PATIENCE);
     let config = ureq::Agent::config_builder().timeout_connect(patience).timeout_recv_response(patience);
     Ok(config.timeout_per_read(patience).tls_config(tls()?).build().into())

@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 
 pub use followed::Followed;
 pub use run::Run;
+pub(crate) use tail::Tail;
 
 use kiln_engine::checkpoint::{check_writable, write_atomic};
 use kiln_system::{Error, Result, shown};

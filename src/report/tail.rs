@@ -12,7 +12,7 @@ use crate::metrics::Record;
 
 /// How far a log has been read.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     /// Kept open, so that no other file can have its number: a resumed run puts another log in its place.
     file: Option<File>,
     read: u64,
@@ -29,7 +29,7 @@ impl Tail {
     ///
     /// # Errors
     /// That of the system, or a log of more than 4 GiB.
-    pub(super) fn open(&mut self, path: &Path) -> io::Result<bool> {
+    pub(crate) fn open(&mut self, path: &Path) -> io::Result<bool> {
         let (file, length) = file::open(path, 4 * GIB)?;
         let number = |file: &File| file.metadata().map(|it| (it.dev(), it.ino())).ok();
         let is_same = |before: &File| number(before) == number(&file) && length >= self.read;
@@ -44,7 +44,7 @@ impl Tail {
     ///
     /// # Errors
     /// That of the system.
-    pub(super) fn records(&mut self, mut take: impl FnMut(Record)) -> io::Result<()> {
+    pub(crate) fn records(&mut self, mut take: impl FnMut(Record)) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mut reader = BufReader::new(file);
         reader.seek(SeekFrom::Start(self.read))?;
@@ -70,7 +70,7 @@ impl Tail {
     }
 
     /// What is wrong with the log, one sentence each.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let cut = "the last line of metrics.jsonl is incomplete: the run is still writing, or was killed";
         let (damaged, lines, first) = (self.damaged, self.lines + usize::from(self.is_cut), self.first);
         let damaged = (damaged > 0).then(|| {

@@ -28,6 +28,7 @@ use super::{auto_stages, broadcast, elastic, requeue};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
+use crate::mlflow;
 
 /// Trains as configured and returns the exit code: 0, or the code of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
@@ -189,6 +190,7 @@ fn train_fixed(
         if rank == 0 {
             let done = [start.position.epoch, start.position.global_step];
             summarize_complete(config, &directory, done, resumed_from.as_deref())?;
+            session.mlflow.iter().for_each(|server| mlflow::complete(server, &directory, mlflow::FINISHED, warn));
         }
         return Ok(0);
     }

@@ -19,9 +19,11 @@ use super::recorder::{Recorder, RunTotals};
 use super::requeue;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
+use super::terminal::warn;
 use crate::config::{Config, ProgressKind};
 use crate::launch::FixedMembership;
 use crate::metrics::{Profiler, Summary, Throughput};
+use crate::mlflow::{self, Follower, Server};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
@@ -32,6 +34,7 @@ pub(super) struct Session {
     pub(super) display: ProgressKind,
     profiler: Option<Profiler>,
     totals: Arc<Mutex<RunTotals>>,
+    pub(super) mlflow: Option<Server>,
 }
 
 impl Session {
@@ -44,7 +47,8 @@ impl Session {
         let snapshots = Snapshots::new(config, &prepared, Clock::default())?;
         let summary = Summary { left_out: prepared.splits.left_out, ..Summary::default() };
         let totals = RunTotals { summary, ..RunTotals::default() };
-        Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)) })
+        let mlflow = config.run.mlflow.then(Server::from_environment).transpose()?;
+        Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)), mlflow })
     }
 
     /// A training from `start` that records into `logs` or, in an elastic run, those that `succession` opens.
@@ -81,7 +85,19 @@ impl Session {
         leave: Option<&Leave>,
     ) -> Result<u8> {
         let Snapshots { config, clock, copies, .. } = &self.snapshots;
+        let follower = self.mlflow.as_ref().map(|server| {
+            let (clock, totals) = (clock.clone(), self.totals.clone());
+            Follower::start(server.clone(), move || totals.lock().leads.then(|| clock.directory()), warn)
+        });
         let trained = network.train(training).and_then(|()| membership.complete());
+        drop(follower);
+        let tell = |status| {
+            let server = self.mlflow.iter().filter(|_| self.totals.lock().leads);
+            server.for_each(|server| mlflow::complete(server, &clock.directory(), status, warn));
+        };
+        if trained.is_err() {
+            tell(mlflow::FAILED);
+        }
         let copied = copies.as_ref().map_or(Ok(()), |copies| copies.finish());
         trained?;
         let (totals, directory, seconds) = (self.totals.lock().clone(), clock.directory(), clock.seconds());
@@ -100,6 +116,7 @@ impl Session {
         let reason = self.prepared.plan.stop.reason();
         if totals.leads {
             finish(config, &directory, &totals, seconds, reason.clone())?;
+            tell(if matches!(reason, None | Some(Reason::MaxTime)) { mlflow::FINISHED } else { mlflow::KILLED });
             if matches!(reason, Some(Reason::Signal(_))) {
                 requeue::submit(config, true)?;
             }

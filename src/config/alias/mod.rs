@@ -46,8 +46,10 @@ pub(super) fn pairs(sets: Sets) -> impl Iterator<Item = (&'static str, String)> 
 /// The section of Lightning's keys.
 const TRAINER: &str = "trainer.";
 
-const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard";
-const LOGGER: Means = Means::Choice(&[("csv", ""), ("tensorboard", "run.tensorboard=true")], LOGS);
+const LOGS: &str =
+    "use --mlflow, and 'wandb import mlflow' for Weights & Biases; or read metrics.jsonl, or --tensorboard";
+const LOGGER: Means =
+    Means::Choice(&[("csv", ""), ("tensorboard", "run.tensorboard=true"), ("mlflow", "run.mlflow=true")], LOGS);
 
 /// Processes that load: here threads of the training process do, as many as the machine has cores or `--threads` says.
 const LOADERS: Means =

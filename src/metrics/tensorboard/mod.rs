@@ -15,7 +15,7 @@ use kiln_system::{Error, Result};
 use prost::Message;
 
 use self::event::{Event, SessionLog, Summary, Value};
-use super::record::{EpochRecord, Record, StepRecord};
+use super::record::{Record, StepRecord};
 use super::sink::Sink;
 use super::utilization::Utilization;
 
@@ -75,45 +75,30 @@ impl TensorBoard {
         self.write(step, Event { summary: Some(Summary { value }), ..Event::default() })
     }
 
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        let scalars = [
-            ("train/loss", Some(record.loss)),
-            ("train/accuracy", Some(record.accuracy)),
-            ("train/lr", Some(record.lr)),
-            ("train/grad_norm", Some(record.grad_norm)),
-            ("throughput/images_per_second", record.images_per_second),
-            ("throughput/step_seconds", Some(record.step_seconds)),
-        ];
-        let value = |(tag, value): (&str, Option<f64>)| Some(Value::scalar(tag, value?));
-        self.show(record.step, scalars.into_iter().filter_map(value).collect())?;
-        if self.looked.is_none_or(|last| record.seconds - last >= LOOK_INTERVAL) {
-            self.looked = Some(record.seconds);
-            for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {
-                let value = |what: &str, value| Value::scalar(&format!("device/{}/{what}", load.device), value);
-                let values = [value("utilization_percent", load.percent), value("memory_bytes", load.memory)];
-                self.show(record.step, values.into())?;
-            }
+    /// How busy the devices are, now and then.
+    fn watch(&mut self, record: &StepRecord) -> Result<()> {
+        if self.looked.is_some_and(|last| record.seconds - last < LOOK_INTERVAL) {
+            return Ok(());
+        }
+        self.looked = Some(record.seconds);
+        for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {
+            let value = |what: &str, value| Value::scalar(&format!("device/{}/{what}", load.device), value);
+            let values = [value("utilization_percent", load.percent), value("memory_bytes", load.memory)];
+            self.show(record.step, values.into())?;
         }
         Ok(())
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        let scalars = [
-            ("val/loss", record.val_loss),
-            ("val/accuracy", record.val_accuracy),
-            ("val/top5", record.val_top5),
-            ("epoch/train_loss", record.train_loss),
-            ("epoch/train_accuracy", record.train_accuracy),
-        ];
-        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())
     }
 }
 
 impl Sink for TensorBoard {
     fn record(&mut self, record: &Record) -> Result<()> {
+        let values = record.scalars().into_iter().map(|(tag, value)| Value::scalar(tag, value)).collect();
         match record {
-            Record::Step(record) => self.step(record),
-            Record::Epoch(record) => self.epoch(record),
+            Record::Step(record) => {
+                self.show(record.step, values)?;
+                self.watch(record)
+            }
+            Record::Epoch(record) => self.show(record.step, values),
             Record::Start(_) | Record::Generation(_) => Ok(()),
         }
     }
