@@ -151,13 +151,15 @@ mod tests {
     #[test]
     fn averages_of_several_layers_move_by_the_momentum() {
         let [running, batch] = [0, 1].map(|shift| [3, 8].map(|length| TchTensor::new(noise(&[length]) + shift)));
-        let averages = averaged(&running, &batch, 0.1);
-        for ((average, running), batch) in averages.iter().zip(&running).zip(&batch) {
-            let expected = &running.tensor * 0.9 + &batch.tensor * 0.1;
+        let before = running.each_ref().map(|running| running.tensor.copy());
+        average(&running, &batch, 0.1);
+        for ((average, before), batch) in running.iter().zip(before).zip(&batch) {
+            let expected = before * 0.9 + &batch.tensor * 0.1;
             assert!(average.tensor.allclose(&expected, 1e-6, 1e-7, false));
         }
         let counts = [4, 7].map(|count: i64| TchTensor::new(Tensor::from_slice(&[count])));
-        let counted = counted(&counts).into_iter().map(|count| count.tensor.int64_value(&[0]));
+        count(&counts);
+        let counted = counts.iter().map(|count| count.tensor.int64_value(&[0]));
         assert_eq!(counted.collect::<Vec<_>>(), [5, 8]);
     }
 }
