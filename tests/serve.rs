@@ -6,7 +6,8 @@ mod refusals;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::command::{Workplace, errors, kill, signal, succeeded, until, wait};
@@ -17,7 +18,8 @@ const ENDLESS: [&str; 3] = ["--epochs=100000", "--checkpoint-every=never", "--se
 /// A process that serves a page.
 pub struct Served {
     pub child: Child,
-    pub output: BufReader<ChildStdout>,
+    /// Reads what it prints, so that it never waits for that.
+    output: JoinHandle<String>,
     /// What it has printed.
     pub url: String,
 }
@@ -26,12 +28,14 @@ impl Served {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("page        http://") {
-            line.clear();
-            assert!(output.read_line(&mut line).unwrap() > 0, "it ended before it served a page");
-        }
-        Self { child, output, url: line["page        ".len()..].trim_end().into() }
+        // One of several processes has its rank before the line.
+        let line = next(&mut output, |line| line.contains("page        http://"));
+        let output = std::thread::spawn(move || {
+            let mut text = String::new();
+            output.read_to_string(&mut text).unwrap();
+            text
+        });
+        Self { child, output, url: line.split_once("page        ").unwrap().1.trim_end().into() }
     }
 
     /// The host and the port.
@@ -83,9 +87,7 @@ impl Served {
     /// Its exit code and the rest of what it prints.
     pub fn end(mut self) -> (Option<i32>, String, Vec<String>) {
         let code = wait(&mut self.child);
-        let mut text = String::new();
-        self.output.read_to_string(&mut text).unwrap();
-        (code, text, errors(&self.child.wait_with_output().unwrap()))
+        (code, self.output.join().unwrap(), errors(&self.child.wait_with_output().unwrap()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::metrics::panel::Panel;
-use kiln::metrics::{EpochRecord, Goal, StepRecord};
+use kiln::metrics::{EpochRecord, GenerationRecord, Goal, StartRecord, StepRecord};
 use kiln_system::stop::{Reason, Stop};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -154,10 +154,11 @@ fn without_colours_nothing_is_coloured_bold_or_underlined() {
 }
 
 const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
+const DATA: &str = "cifar10 in data: 50000 training and 10000 validation images of 32x32, 10 classes";
 
 fn shown(panel: &Panel, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let lines = ["generation 2  4 processes".to_string(), format!("train: warning: {}", "x".repeat(150))];
+    let lines = ["generation 2  4 processes".to_string(), format!("train: warning: {}", "x".repeat(60))];
     terminal.draw(|frame| panel.draw(frame, &lines)).unwrap();
     terminal.backend().to_string()
 }
@@ -170,6 +171,26 @@ fn panel_of_a_run(stop: Stop) -> Panel {
         panel.step(&StepRecord { loss, images_per_second, step_seconds: 0.5, ..metrics::step(step) });
     }
     panel.epoch(&EpochRecord { val_loss: 0.7, val_accuracy: 0.583, ..metrics::epoch(3) });
+    panel.start(&StartRecord {
+        step: 0,
+        epochs: GOAL.epochs,
+        steps: GOAL.steps,
+        directory: "runs/0007".into(),
+        settings: String::new(),
+        about: [("data", DATA), ("", "a note"), ("model", "ResNet-18, CIFAR stem, 11.17 M parameters, f32")]
+            .map(|(name, words)| (name.to_string(), words.to_string()))
+            .into(),
+        command: String::new(),
+        date: String::new(),
+    });
+    panel.generation(&GenerationRecord {
+        generation: 2,
+        step: 1_000,
+        members: 4,
+        why: String::new(),
+        pause_seconds: None,
+        seconds: 1.0,
+    });
     panel
 }
 
@@ -181,25 +202,58 @@ fn the_dashboard_has_all_numbers_in_eighty_columns_and_twenty_four_rows() {
         for part in [
             "step 1200/19550",
             "epoch 4/50",
-            "6.1 %",
-            "elapsed 10m00s   eta 2h32m",
-            "loss                 0.7500",
-            "accuracy             56.7 %",
-            "learning rate        0.0500",
-            "gradient norm        1.23",
-            "images/s             1234",
+            "6.1 %   elapsed 10m00s   eta 2h32m",
+            "loss           0.7500",
+            "accuracy       56.7 %",
+            "learning rate  0.0500",
+            "gradient norm  1.23",
+            "images/s       1234",
             "Epoch 3",
-            "validation loss      0.7000",
-            "validation accuracy  58.3 %",
-            "validation top-5     95.1 %",
-            "training loss        1.1000",
-            "training accuracy    61.2 %",
+            "val loss       0.7000",
+            "val accuracy   58.3 %",
+            "val top-5      95.1 %",
+            "train loss     1.1000",
+            "train accuracy 61.2 %",
             "step 1100",
             "0.818",
+            "runs/0007",
+            "ResNet-18",
+            "generation 2, 4 processes",
             "warning: xxx",
             "q or Ctrl-C: stop after this step and save",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn no_number_of_the_dashboard_is_cut_or_broken() {
+    let panel = panel_of_a_run(Stop::new());
+    let numbers = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"./x-%".contains(c));
+        words.filter(|it| it.starts_with(|c: char| c.is_ascii_digit())).map(String::from).collect()
+    };
+    let all = numbers(&format!("{DATA} ResNet-18 11.17 1 2 3 4"));
+    let of_run = |text: &str| -> Vec<String> {
+        let rows = text.lines().skip(5).take(5);
+        rows.flat_map(|row| numbers(row.rsplit('\u{2502}').nth(1).unwrap())).collect()
+    };
+    for width in 80..200 {
+        let text = shown(&panel, width, 24);
+        let shown = of_run(&text);
+        assert!(!shown.is_empty() && shown.iter().all(|number| all.contains(number)), "{shown:?} in\n{text}");
+    }
+    let text = shown(&panel, 200, 50);
+    assert!(text.contains(DATA) && text.contains("11.17 M parameters, f32"), "there is room for all of it: {text}");
+    let message = "train: warning: the loss of step 123456 is 7890123 on replica 45 of 678";
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    for before in 0..80 {
+        let lines = [format!("{} {message}", "y".repeat(before))];
+        terminal.draw(|frame| panel.draw(frame, &lines)).unwrap();
+        let text = terminal.backend().to_string();
+        for number in ["123456", "7890123", "45", "678"] {
+            assert!(text.contains(number), "{number} after {before} in\n{text}");
         }
     }
 }

@@ -74,13 +74,17 @@ impl Drop for Dashboard {
 impl Sink for Dashboard {
     fn record(&mut self, record: &Record) -> Result<()> {
         match record {
-            Record::Start(_) => {}
+            // It is shown from the first step on.
+            Record::Start(record) => self.panel.lock().start(record),
             Record::Step(record) => self.panel().step(record),
             Record::Epoch(record) => {
                 self.panel().epoch(record);
                 self.line(&epoch_line(record, &self.goal, columns()));
             }
-            Record::Generation(record) => self.line(&generation_line(record)),
+            Record::Generation(record) => {
+                self.panel.lock().generation(record);
+                self.line(&generation_line(record));
+            }
         }
         Ok(())
     }

@@ -61,6 +61,8 @@ pub mod screen {
         false
     }
 
+    pub fn show_again(_text: &str) {}
+
     pub fn keep(_text: &str) -> bool {
         false
     }

@@ -1,5 +1,7 @@
-//! The content of the dashboard: progress, numbers of the last step and epoch, the loss curve, and recent messages.
+//! The content of the dashboard: progress, numbers of the last step and epoch, what is trained, the curves of loss and
+//! accuracy, and recent messages.
 
+use kiln_system::shown;
 use kiln_system::stop::Stop;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,22 +10,31 @@ use ratatui::symbols::Marker;
 use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragraph};
 
-use super::line::{Goal, learning_rate, percent, rate};
+use super::line::{Goal, count, folded, learning_rate, percent, rate};
 use super::meter::{Curve, ETA_WINDOW, Throughput, format_duration};
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StartRecord, StepRecord};
 
 const POINTS: usize = 400;
+/// Columns of the numbers of a step or an epoch, and of their names.
+const NUMBERS: (u16, usize) = (26, 15);
+/// What does not stand before a sign that something is left out.
+const ENDS: [char; 4] = [',', ':', ';', '\u{2026}'];
 
 pub struct Panel {
     goal: Goal,
     stop: Stop,
     step: Option<StepRecord>,
     epoch: Option<EpochRecord>,
+    directory: String,
+    /// What is trained, in words under names.
+    about: Vec<(String, String)>,
+    generation: Option<String>,
     /// Finished and total batches of the current validation.
     validating: Option<(usize, usize)>,
     pace: Throughput,
-    training: Curve,
-    validation: Vec<(f64, f64)>,
+    /// Of loss, as its logarithm, and accuracy.
+    training: [Curve; 2],
+    validation: [Vec<(f64, f64)>; 2],
     has_colours: bool,
 }
 
@@ -36,23 +47,36 @@ impl Panel {
             stop,
             step: None,
             epoch: None,
+            directory: "Training".into(),
+            about: Vec::new(),
+            generation: None,
             validating: None,
             pace: Throughput::new(ETA_WINDOW),
-            training: Curve::new(POINTS),
-            validation: Vec::new(),
+            training: [0; 2].map(|_| Curve::new(POINTS)),
+            validation: Default::default(),
             has_colours,
         }
     }
 
+    pub fn start(&mut self, record: &StartRecord) {
+        (self.directory, self.about) = (shown(&record.directory), record.about.clone());
+    }
+
+    pub fn generation(&mut self, record: &GenerationRecord) {
+        self.generation = Some(format!("generation {}, {}", record.generation, count(record.members, "process")));
+    }
+
     pub fn step(&mut self, record: &StepRecord) {
         self.pace.mark(record.seconds, record.step as u64);
-        self.training.add(record.step as f64, height(record.loss));
+        for (curve, value) in self.training.iter_mut().zip([height(record.loss), 100.0 * record.accuracy]) {
+            curve.add(record.step as f64, value);
+        }
         (self.step, self.validating) = (Some(*record), None);
     }
 
     pub fn epoch(&mut self, record: &EpochRecord) {
-        if record.val_loss.is_finite() {
-            self.validation.push((record.step as f64, height(record.val_loss)));
+        for (curve, value) in self.validation.iter_mut().zip([height(record.val_loss), 100.0 * record.val_accuracy]) {
+            curve.extend(value.is_finite().then_some((record.step as f64, value)));
         }
         (self.epoch, self.validating) = (Some(*record), None);
     }
@@ -61,19 +85,23 @@ impl Panel {
         self.validating = Some((done, total));
     }
 
-    /// Draws the panel with the last of `lines`. Laid out for 80 columns and 24 rows; more space goes to the curve.
+    /// Draws the panel with the last of `lines`. Laid out for 80 columns and 24 rows; more space goes to the curves.
     pub fn draw(&self, frame: &mut Frame<'_>, lines: &[String]) {
-        let messages = 5.max(frame.area().height / 5);
-        let rows = [5, 7, 0, messages, 1].map(|rows| match rows {
+        let messages = 4.max(frame.area().height / 5);
+        let rows = [4, 7, 0, messages, 1].map(|rows| match rows {
             0 => Constraint::Fill(1),
             rows => Constraint::Length(rows),
         });
-        let [run, numbers, curve, messages, keys] = Layout::vertical(rows).areas(frame.area());
+        let [run, numbers, curves, messages, keys] = Layout::vertical(rows).areas(frame.area());
         self.draw_run(frame, run);
-        let [step, epoch] = Layout::horizontal([Constraint::Fill(1); 2]).areas(numbers);
+        let columns = [Constraint::Length(NUMBERS.0), Constraint::Length(NUMBERS.0), Constraint::Fill(1)];
+        let [step, epoch, about] = Layout::horizontal(columns).areas(numbers);
         self.draw_step(frame, step);
         self.draw_epoch(frame, epoch);
-        self.draw_curve(frame, curve);
+        self.draw_about(frame, about);
+        let [loss, accuracy] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
+        self.draw_curve(frame, loss, 0, "Loss, logarithmic", |height| format!("{:.3}", height.exp()));
+        self.draw_curve(frame, accuracy, 1, "Accuracy", |percent| format!("{percent:.1} %"));
         self.draw_lines(frame, messages, lines);
         let keys_do = match self.stop.reason() {
             None => "q or Ctrl-C: stop after this step and save",
@@ -102,18 +130,17 @@ impl Panel {
         let seconds = self.step.map_or(f64::NAN, |it| it.seconds);
         let eta = self.pace.eta(steps.saturating_sub(step)).unwrap_or(f64::NAN);
         let [elapsed, eta] = [seconds, eta].map(format_duration);
-        let block = self.block("Training");
+        let done = format!(" {:.1} %   elapsed {elapsed}   eta {eta} ", 100.0 * whole);
+        let block = self.block(&self.directory).title_bottom(done);
         let inner = block.inner(area);
         frame.render_widget(block, area);
-        let [first, second, third] = Layout::vertical([Constraint::Length(1); 3]).areas(inner);
+        let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(inner);
         for (area, name, ratio) in [(first, format!("step {step}/{steps}"), whole), (second, name, part)] {
             let bar =
                 LineGauge::default().label(format!("{name:<20}")).ratio(if ratio > 0.0 { ratio.min(1.0) } else { 0.0 });
             let bar = bar.filled_symbol("█").unfilled_symbol("░").filled_style(self.style(Color::Green));
             frame.render_widget(bar.unfilled_style(self.style(Color::DarkGray)), area);
         }
-        let done = format!("{:.1} %", 100.0 * whole);
-        frame.render_widget(Line::raw(format!("{done:<20} elapsed {elapsed}   eta {eta}")), third);
     }
 
     fn draw_step(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -132,11 +159,11 @@ impl Panel {
     fn draw_epoch(&self, frame: &mut Frame<'_>, area: Rect) {
         let rows = self.epoch.map(|it| {
             [
-                ("validation loss", format!("{:.4}", it.val_loss)),
-                ("validation accuracy", percent(it.val_accuracy)),
-                ("validation top-5", percent(it.val_top5)),
-                ("training loss", format!("{:.4}", it.train_loss)),
-                ("training accuracy", percent(it.train_accuracy)),
+                ("val loss", format!("{:.4}", it.val_loss)),
+                ("val accuracy", percent(it.val_accuracy)),
+                ("val top-5", percent(it.val_top5)),
+                ("train loss", format!("{:.4}", it.train_loss)),
+                ("train accuracy", percent(it.train_accuracy)),
             ]
         });
         let title = self.epoch.map_or("Last epoch".into(), |it| format!("Epoch {}", it.epoch));
@@ -144,15 +171,32 @@ impl Panel {
     }
 
     fn draw_numbers(&self, frame: &mut Frame<'_>, area: Rect, title: &str, rows: Option<[(&str, String); 5]>) {
-        let row = |(name, value): (&str, String)| Line::raw(format!("{name:<20} {}", value.trim()));
+        let row = |(name, value): (&str, String)| Line::raw(format!("{name:<0$}{1}", NUMBERS.1, value.trim()));
         let text: Vec<Line<'_>> = rows.into_iter().flatten().map(row).collect();
         frame.render_widget(Paragraph::new(text).block(self.block(title)), area);
     }
 
-    fn draw_curve(&self, frame: &mut Frame<'_>, area: Rect) {
+    fn draw_about(&self, frame: &mut Frame<'_>, area: Rect) {
+        let block = self.block("Run");
+        let Rect { width, height, .. } = block.inner(area);
+        let named = self.about.iter().filter(|(name, _)| !["", "weights"].contains(&name.as_str()));
+        let all = self.generation.iter().chain(named.map(|(_, words)| words));
+        let mut rows: Vec<Vec<String>> = all.map(|words| rows(words, usize::from(width))).collect();
+        // Where there is not enough room for everything, the longest text ends earlier.
+        while rows.iter().map(Vec::len).sum::<usize>() > usize::from(height)
+            && let Some(longest) = rows.iter_mut().rev().max_by_key(|rows| rows.len()).filter(|rows| rows.len() > 1)
+        {
+            longest.pop();
+            longest.last_mut().into_iter().for_each(|row| *row = format!("{}\u{2026}", row.trim_end_matches(ENDS)));
+        }
+        let text: Vec<Line<'_>> = rows.into_iter().flatten().map(Line::raw).collect();
+        frame.render_widget(Paragraph::new(text).block(block), area);
+    }
+
+    fn draw_curve(&self, frame: &mut Frame<'_>, area: Rect, of: usize, title: &str, label: fn(f64) -> String) {
         let sets = [
-            ("training", self.training.points(), Marker::Braille, Color::Cyan),
-            ("validation", &self.validation, Marker::Dot, Color::Yellow),
+            ("training", self.training[of].points(), Marker::Braille, Color::Cyan),
+            ("validation", &self.validation[of], Marker::Dot, Color::Yellow),
         ];
         let x = bounds(sets.iter().flat_map(|set| set.1).map(|point| point.0));
         let y = bounds(sets.iter().flat_map(|set| set.1).map(|point| point.1));
@@ -164,9 +208,9 @@ impl Panel {
             Axis::default().bounds(bounds).labels(labels).style(self.style(Color::DarkGray))
         };
         let chart = Chart::new(sets.into())
-            .block(self.block("Loss, logarithmic"))
+            .block(self.block(title))
             .x_axis(axis(x, x.map(|step| format!("step {step:.0}"))))
-            .y_axis(axis(y, y.map(|height| format!("{:.3}", height.exp()))));
+            .y_axis(axis(y, y.map(label)));
         frame.render_widget(chart, area);
     }
 
@@ -175,11 +219,13 @@ impl Panel {
         let Rect { width, height, .. } = block.inner(area);
         let (wide, high) = (usize::from(width.max(1)), usize::from(height));
         let last = &lines[lines.len().saturating_sub(high)..];
-        let cut = |line: &String| {
+        // Only a word that is longer than a row is broken.
+        let cut = |line: &str| {
             let characters: Vec<char> = line.chars().collect();
             characters.chunks(wide).map(|part| Line::raw(part.iter().collect::<String>())).collect::<Vec<_>>()
         };
-        let rows: Vec<Line<'_>> = last.iter().flat_map(cut).collect();
+        let rows: Vec<Line<'_>> =
+            last.iter().flat_map(|line| folded(line, wide).lines().flat_map(cut).collect::<Vec<_>>()).collect();
         let rows = rows[rows.len().saturating_sub(high)..].to_vec();
         frame.render_widget(Paragraph::new(rows).block(block), area);
     }
@@ -189,6 +235,20 @@ impl Panel {
 fn height(loss: f64) -> f64 {
     const LEAST: f64 = 1e-6;
     if loss < LEAST { LEAST.ln() } else { loss.ln() }
+}
+
+/// `text` in rows of whole words, of fewer than `width` letters each: there is room for a sign that something is left
+/// out.
+fn rows(text: &str, width: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    for word in text.split(' ') {
+        match rows.last_mut() {
+            Some(row) if row.is_empty() => row.push_str(word),
+            Some(row) if row.chars().count() + 1 + word.chars().count() < width => *row += &format!(" {word}"),
+            _ => rows.push(word.into()),
+        }
+    }
+    rows
 }
 
 /// The smallest and largest of `values`, widened if they are equal.

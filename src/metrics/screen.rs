@@ -31,6 +31,8 @@ struct Screen {
 
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
 static FOUND: OnceLock<Termios> = OnceLock::new();
+/// What [`enter`] is to keep from its first frame on.
+static EARLY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Switches the terminal to the dashboard.
 pub fn enter() -> io::Result<()> {
@@ -42,7 +44,7 @@ pub fn enter() -> io::Result<()> {
         let own = by_key(found.clone());
         let _ = FOUND.set(found);
         tcsetattr(stdin(), OptionalActions::Now, &own)?;
-        *screen = Some(Screen { terminal, kept: Vec::new() });
+        *screen = Some(Screen { terminal, kept: std::mem::take(&mut EARLY.lock()) });
         // An error here must not stop the training.
         drop(execute!(stdout(), EnterAlternateScreen, Hide));
     }
@@ -62,6 +64,11 @@ pub fn show(view: impl FnOnce(&mut Frame<'_>, &[String])) -> Option<Vec<u8>> {
 /// Whether there is a dashboard, or was one. Never waits for it.
 pub fn is_used() -> bool {
     FOUND.get().is_some()
+}
+
+/// Shows `text` on a dashboard that may come, though it is already printed.
+pub fn show_again(text: &str) {
+    EARLY.lock().push(text.into());
 }
 
 /// Keeps `text` until [`close`]; false if there is no dashboard.

@@ -139,10 +139,10 @@ impl Chart {
         }
         for series in &self.series {
             let points = thin(&series.line());
-            if series.look != Look::Callout {
+            if !matches!(series.look, Look::Callout | Look::Points) {
                 shapes.extend(place.curve(&points, series.ink()));
             }
-            if series.look == Look::Marks {
+            if matches!(series.look, Look::Marks | Look::Points) {
                 shapes.extend(place.marks(&points, series.style));
             }
         }
@@ -177,7 +177,7 @@ impl Chart {
                 (x, y) = (LEFT, y + LEGEND_LINE);
             }
             shapes.push(match series.look {
-                Look::Marks => mark([x + SWATCH / 2.0, y - 4.0], series.style),
+                Look::Marks | Look::Points => mark([x + SWATCH / 2.0, y - 4.0], series.style),
                 _ => Shape::Line(vec![[x, y - 4.0], [x + SWATCH, y - 4.0]], series.ink()),
             });
             shapes.push(Shape::Text([x + SWATCH + 6.0, y], Anchor::Start, name, Ink::Label));

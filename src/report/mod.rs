@@ -2,13 +2,14 @@
 //!
 //! `run` reads a run's directory, [`evaluation`] and `trace` two of its files. [`series`] is a curve, [`axis`] a
 //! scale, [`chart`] lays both out as shapes, [`svg`] renders them with the colours of [`palette`];
-//! [`curves`] defines the charts, `matrix` the confusion matrix, [`timeline`] the generations of an elastic run,
+//! [`curves`] defines the charts, `against` those of a sweep, `matrix` the confusion matrix, [`timeline`] the generations of an elastic run,
 //! `pipeline` a step of stages. `table`, `results`, `phases` and `classes` are the other parts of the `page`.
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
 //! running run has a report too, with notes on missing or damaged parts. The page of a [`Followed`] run is the same with
 //! a script that fetches it again; `tail` reads the logs as they grow.
 
+mod against;
 pub mod axis;
 pub mod chart;
 mod classes;
@@ -74,7 +75,19 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     if runs.is_empty() {
         return Err(Error::usage("a report needs at least one run; give its directory, as in runs/0001"));
     }
-    let mut runs = runs.iter().map(|directory| Run::read(directory)).collect::<Result<Vec<_>>>()?;
+    write_runs(runs.iter().map(|directory| Run::read(directory)).collect::<Result<_>>()?, to)
+}
+
+/// As [`write`], of the runs of a sweep, each with the settings that the sweep varies.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_sweep(runs: Vec<(PathBuf, Vec<(String, String)>)>, to: &Path) -> Result<()> {
+    let read = |(directory, varied): (PathBuf, _)| Ok(Run { varied, ..Run::read(&directory)? });
+    write_runs(runs.into_iter().map(read).collect::<Result<_>>()?, to)
+}
+
+fn write_runs(mut runs: Vec<Run>, to: &Path) -> Result<()> {
     tell_apart(&mut runs);
     link(&mut runs, to);
     check_writable(to).map_err(|error| Error::usage(format!("{error}; give another --output")))?;

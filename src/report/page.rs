@@ -7,13 +7,14 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use kiln_system::shown;
 use sha2::{Digest, Sha256};
 
+use super::against::Varied;
 use super::chart::Figure;
 use super::markup::{self, escape, folded, section, unless_empty};
 use super::pipeline::Pipeline;
 use super::run::Run;
 use super::table::{Cell, Table};
 use super::timeline::timeline;
-use super::{classes, curves, palette, results, svg};
+use super::{against, classes, curves, palette, results, svg};
 
 const STYLE: &str = include_str!("style.css");
 /// Shown to whoever has the token.
@@ -24,7 +25,7 @@ const BUTTONS: &str = "\
 /// No scripts and no network access, even if a run's files contain them.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The script of a live page, and what else its policy allows.
+/// The script of a live page.
 const SCRIPT: &str = include_str!("live.js");
 
 pub(super) fn page(runs: &[Run]) -> String {
@@ -52,6 +53,7 @@ fn whole(runs: &[Run], live: &Live) -> String {
         notes(runs),
         runs.iter().filter(|run| run.is_followed).map(|run| section("Progress", &results::progress(run))).collect(),
         section("Results", &results::html(runs)),
+        section("Accuracy against each setting", &of_sweep(runs)),
         section("Settings that differ", &results::differences(runs)),
         section("Curves", &figures(curves::charts(runs).iter().map(|it| (it.figure(), it.remarks().join(" "))))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
@@ -99,6 +101,13 @@ fn notes(runs: &[Run]) -> String {
         run.notes.iter().map(|note| format!("{whose}{note}")).collect::<Vec<_>>()
     };
     markup::notes(&runs.iter().flat_map(of_run).collect::<Vec<_>>())
+}
+
+fn of_sweep(runs: &[Run]) -> String {
+    let varied = against::varied(runs);
+    let charts = varied.iter().filter_map(Varied::chart).map(|chart| (chart.figure(), chart.remarks().join(" ")));
+    let tables: String = varied.iter().map(|it| it.table().html()).collect();
+    figures(charts) + &unless_empty(&tables, || format!("<div class=\"beside\">\n{tables}</div>\n"))
 }
 
 /// Figures with their remarks, side by side; empty without a figure.

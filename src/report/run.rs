@@ -45,6 +45,8 @@ pub struct Run {
     pub generations: Vec<GenerationRecord>,
     /// The start of its last session.
     pub(super) start: Option<StartRecord>,
+    /// The settings that its sweep varies.
+    pub(super) varied: Vec<(String, String)>,
     /// Its configuration: values by `section.key`.
     pub(crate) settings: BTreeMap<String, String>,
     /// Its summary, unless the run continued afterwards.
@@ -58,10 +60,10 @@ pub struct Run {
     pub pipeline: Option<Pipeline>,
     /// Notes on missing, damaged or unusual files, one sentence each.
     pub notes: Vec<String>,
-    /// Whether somebody looks at it while it may be running, so that a missing summary needs no note.
+    /// Whether somebody looks at it while it may be running, so that a missing or earlier summary needs no note.
     pub(super) is_followed: bool,
-    log: Tail,
-    other_logs: BTreeMap<usize, Tail>,
+    pub(super) log: Tail,
+    pub(super) other_logs: BTreeMap<usize, Tail>,
 }
 
 impl Run {
@@ -180,9 +182,9 @@ impl Run {
         match serde_json::from_value::<Summary>(value) {
             Ok(summary) if summary.steps < self.last_step() => {
                 let steps = summary.steps;
-                self.notes.push(format!(
-                    "the run continued after its summary at step {steps}; its numbers are from later records"
-                ));
+                let note =
+                    format!("the run continued after its summary at step {steps}; its numbers are from later records");
+                self.notes.extend((!self.is_followed).then_some(note));
             }
             Ok(summary) => self.summary = Some(summary),
             Err(error) => self.notes.push(damage("summary.json", &error.to_string())),

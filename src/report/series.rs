@@ -16,6 +16,8 @@ pub enum Look {
     Line,
     /// A mark at every point and a line through them, in the legend.
     Marks,
+    /// A mark at every point without a line, in the legend.
+    Points,
     /// A thin reference line, in the legend.
     Ideal,
     /// A faint line behind its moving average of the same style, not in the legend.
@@ -71,7 +73,7 @@ impl Series {
         match self.look {
             Look::Line => Ink::Series(self.style),
             Look::Background => Ink::Faint(self.style),
-            Look::Marks | Look::Callout => Ink::Whole(self.style),
+            Look::Marks | Look::Points | Look::Callout => Ink::Whole(self.style),
             Look::Ideal => Ink::Axis,
         }
     }

@@ -28,7 +28,7 @@ const MOST: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often listeners look for news, and after how many looks they get a sign of life.
 const TICK: (Duration, usize) = (Duration::from_millis(250), 60);
-/// How long viewers may take the last page.
+/// How long viewers, if there are any, may take the last page.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What the buttons of a page do.
@@ -97,9 +97,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.0.run.lock().hurry();
         self.0.has_ended.store(true, Ordering::SeqCst);
-        let end = Instant::now() + FAREWELL;
-        while self.0.viewers() > 0 && Instant::now() < end {
-            thread::sleep(TICK.0 / 10);
+        if self.0.viewers() > 0 {
+            thread::sleep(FAREWELL);
         }
     }
 }

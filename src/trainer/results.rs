@@ -84,13 +84,13 @@ impl Results {
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let file = directory.join("sweep.csv");
         write_atomic(&file, &self.csv())?;
-        let runs: Vec<_> =
-            self.ranked().into_iter().filter(|row| row.epochs.is_some()).map(|row| row.directory.clone()).collect();
+        let known = self.ranked().into_iter().filter(|row| row.epochs.is_some());
+        let runs: Vec<_> = known.map(|row| (row.directory.clone(), row.settings.clone())).collect();
         let page = directory.join("sweep.html");
         if runs.is_empty() {
             return Ok(());
         }
-        match crate::report::write(&runs, &page) {
+        match crate::report::write_sweep(runs, &page) {
             Ok(()) => say(&format!("\nreport      {}\ntable       {}", shown(&page), shown(&file))),
             Err(error) => warn(&format!("warning: the report was not written: {error}")),
         }

@@ -13,6 +13,7 @@ use signal_hook::low_level::raise;
 use super::phases::listen;
 use super::terminal::{say, warn};
 use crate::config::Config;
+use crate::metrics::screen;
 use crate::serve::{Action, Place, Server};
 
 /// Takes the address of `--serve`, in the first process of a run.
@@ -25,7 +26,9 @@ pub(super) fn place(config: &Config) -> Result<Option<Place>> {
 /// Serves the page of this training and prints its address.
 pub(super) fn begin(place: Place, config: &Config, directory: &Path, stop: &Stop) -> Result<Server> {
     let say = if config.run.progress.is_text() { say } else { warn };
-    say(&format!("page        {}", place.url(true)));
+    let line = format!("page        {}", place.url(true));
+    say(&line);
+    screen::show_again(&line);
     let stop = stop.clone();
     let act = move |action| match action {
         Action::Stop => drop(raise(SIGTERM)),

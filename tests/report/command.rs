@@ -7,7 +7,11 @@ use crate::python::ask;
 
 #[test]
 fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
-    let place = Workplace::new();
+    let today = || {
+        let output = std::process::Command::new("date").args(["-u", "+%Y-%m-%d"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_string()
+    };
+    let (place, days) = (Workplace::new(), [today()]);
     place.train("first", &["--epochs=2"]);
     place.train("second", &["--epochs=2", "--learning-rate=0.01"]);
     let page = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
@@ -17,7 +21,21 @@ fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
         .into_iter()
         .filter_map(|it| if let Record::Epoch(it) = it { Some(it) } else { None });
     let best = epochs.map(|epoch| epoch.val_accuracy).fold(0.0, f64::max);
-    assert!(page("first/report.html").contains(&format!("{:.2} %", 100.0 * best)));
+    let first = page("first/report.html");
+    assert!(first.contains(&format!("{:.2} %", 100.0 * best)));
+    for (name, words) in [
+        ("data", "synthetic: 30 training and 16 validation images of 32x32, 10 classes</dd>"),
+        ("model", "ResNet-18, ImageNet stem, width 4, "),
+        ("batch", "8 images per step = 2 x 4</dd>"),
+        ("schedule", "8 steps, 4 per epoch; learning rate 0.05, then cosine to 0</dd>"),
+        ("optimizer", "SGD, momentum 0.9"),
+    ] {
+        assert!(first.contains(&format!("<dt>{name}</dt><dd>{words}")), "{name}");
+    }
+    let command = first.split_once("<dt>command</dt><dd>").unwrap().1;
+    assert!(command.split("</dd>").next().unwrap().ends_with("--output-dir=first --epochs=2"), "{command}");
+    let date = first.split_once("<dt>began</dt><dd>").unwrap().1.split("</dd>").next().unwrap();
+    assert!(date.ends_with(" UTC") && days.iter().chain(&[today()]).any(|day| date.starts_with(day)), "{date}");
     let output = succeeded(&place.bare(&["report", "first", "second"]).output().unwrap());
     assert_eq!(output, "report      report/report.html, with curves.svg in the same directory\n");
     let both = page("report/report.html");

@@ -114,6 +114,41 @@ fn compared_runs_lead_to_their_own_pages() {
     );
 }
 
+#[test]
+fn a_sweep_shows_the_accuracy_against_each_value() {
+    let parent = tempdir().unwrap();
+    let run = |(at, (accuracy, rate, optimizer)): (usize, (f64, &str, &str))| {
+        let directory = parent.path().join(at.to_string());
+        fs::create_dir(&directory).unwrap();
+        let line = format!(
+            "{{\"kind\":\"epoch\",\"epoch\":1,\"step\":9,\"train_loss\":1,\"train_accuracy\":0.5,\"val_loss\":1,\
+             \"val_accuracy\":{accuracy},\"val_top5\":1,\"lr\":0.1,\"images_per_second\":null,\"seconds\":1}}\n"
+        );
+        fs::write(directory.join("metrics.jsonl"), line).unwrap();
+        let varied = [("optim.learning_rate", rate), ("optim", optimizer), ("run.epochs", "1")];
+        (directory, varied.map(|(key, value)| (key.to_string(), value.to_string())).into())
+    };
+    let runs = [(0.5, "0.1", "sgd"), (0.7, "0.1", "adamw"), (0.6, "0.01", "sgd"), (0.9, "1", "adamw")];
+    let to = parent.path().join("sweep.html");
+    kiln::report::write_sweep(runs.into_iter().enumerate().map(run).collect(), &to).unwrap();
+    let page = fs::read_to_string(&to).unwrap();
+    assert!(page.contains("<h2>Accuracy against each setting</h2>"));
+    let figures: Vec<&str> = page.split("<title>Best accuracy, %, against ").skip(1).collect();
+    assert_eq!(figures.len(), 1, "only numbers have an axis, and only what varies is shown");
+    assert!(
+        figures[0].starts_with("optim.learning_rate, by value of the setting: a run from 60 to 90; mean from 60 to 90")
+    );
+    assert_eq!(figures[0].split("</svg>").next().unwrap().matches("<circle").count(), 4 + 1, "runs and the legend");
+    for (value, runs, best, mean) in
+        [("0.01", 1, 60, 60), ("0.1", 2, 70, 60), ("1", 1, 90, 90), ("sgd", 2, 60, 55), ("adamw", 2, 90, 80)]
+    {
+        let cells = [runs.to_string(), format!("{best}.00 %"), format!("{mean}.00 %")];
+        let cells = cells.map(|cell| format!("<td class=\"number\">{cell}</td>")).concat();
+        assert!(page.contains(&format!("<th scope=\"row\">{value}</th>{cells}")), "{value}");
+    }
+    assert!(!self::page(std::slice::from_ref(&*FIXTURE)).contains("Accuracy against"));
+}
+
 /// A trace that starts at this second, of one thread with these phases: name, start and length in milliseconds.
 fn trace(start: u64, thread: &str, phases: &[(&str, u64, u64)]) -> String {
     let name = format!("{{\"name\":\"thread_name\",\"ph\":\"M\",\"tid\":3,\"args\":{{\"name\":\"{thread}\"}}}}");
