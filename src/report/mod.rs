@@ -2,8 +2,9 @@
 //!
 //! `run` reads a run's directory, [`evaluation`] and `trace` two of its files. [`series`] is a curve, [`axis`] a
 //! scale, [`chart`] lays both out as shapes, [`svg`] renders them with the colours of [`palette`];
-//! [`curves`] defines the charts, `against` those of a sweep, `matrix` the confusion matrix, [`timeline`] the generations of an elastic run,
-//! `pipeline` a step of stages. `table`, `results`, `phases` and `classes` are the other parts of the `page`.
+//! [`curves`] defines the charts, `against` those of a sweep, `matrix` the confusion matrix, [`timeline`] the
+//! generations of an elastic run, `pipeline` a step of stages. `table`, `results`, `phases` and `classes` are the other
+//! parts of the `page`.
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
 //! running run has a report too, with notes on missing or damaged parts. The page of a [`Followed`] run is the same with

@@ -53,7 +53,7 @@ mod tests {
     fn a_message_arrives_as_it_was_sent() {
         let counts = Counts { loss: 1.5, samples: 3, counted: [2.0, 1.0] };
         let stop = Some(Reason::Signal(15));
-        let message = StepMessage { counts, stop, is_ending: true, saves: false, norms: vec![0.1, 7.0] };
+        let message = StepMessage { counts, stop, is_ending: true, saves: true, norms: vec![0.1, 7.0] };
         let values = message.encode(4);
         assert_eq!(values.len(), StepMessage::default().encode(4).len());
         assert_eq!(StepMessage::decode(&values), message);
