@@ -46,6 +46,8 @@ mod presets;
 mod probe;
 mod python;
 mod recomputation;
+#[cfg(feature = "tch")]
+mod recorded_steps;
 mod reference;
 mod sampler;
 mod saving;

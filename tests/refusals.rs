@@ -175,6 +175,18 @@ fn devices_that_do_not_exist_are_refused() {
 }
 
 #[test]
+fn devices_that_record_no_steps_are_refused() {
+    let place = Workplace::new();
+    let refused = |backend: &str, parts: &[&str]| tiny_refused(&place, &[backend, "--cuda-graph=on"], 2, parts);
+    refused("--backend=flex", &["takes the backend tch", "train with --cuda-graph off"]);
+    #[cfg(feature = "tch")]
+    if kiln_ops::cuda_devices() == 0 {
+        refused("--backend=tch", &["LibTorch finds no CUDA device", "train with --cuda-graph off"]);
+    }
+    tiny_refused(&place, &["--cuda-graph=on", "--mixup=0.2"], 2, &["mixed images", "--cuda-graph off"]);
+}
+
+#[test]
 #[cfg(not(feature = "cuda"))]
 fn a_backend_that_was_not_built_is_refused_with_the_command_that_builds_it() {
     tiny_refused(&Workplace::new(), &["--backend=cuda"], 2, &["'cuda'", "cargo build --release --features cuda"]);

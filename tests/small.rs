@@ -6,11 +6,12 @@ use burn::backend::Autodiff;
 use kiln_data::ImageSet;
 use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_engine::nn::{initialize, state_dict};
-use kiln_engine::parallel::HostBackend;
+use kiln_engine::parallel::{HostBackend, StartingPoint};
 use kiln_engine::state::{HostTensor, StateDict};
+use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
 
-use crate::reference::run::{Experiment, Recorded, Setup, plan, run};
+use crate::reference::run::{Experiment, Recorded, Setup, plan, run_from};
 use crate::toy;
 
 const CLASSES: usize = 10;
@@ -46,9 +47,14 @@ pub fn narrow(stem: Stem) -> ModelConfig {
 
 /// Trains a network from the weights of seed 0.
 pub fn train_with<B: HostBackend>(config: &ModelConfig, experiment: Experiment) -> Recorded {
+    try_train::<B>(config, experiment).unwrap()
+}
+
+/// As [`train_with`], of what may be refused.
+pub fn try_train<B: HostBackend>(config: &ModelConfig, experiment: Experiment) -> Result<Recorded> {
     let device = B::open(0).unwrap();
     let model = initialize(ResNet::<Autodiff<B>>::new(config, CLASSES, 0.0, &device), 0).unwrap();
-    run::<B>(experiment, config, CLASSES, &state_dict(&model))
+    run_from::<B>(experiment, config, CLASSES, &state_dict(&model), StartingPoint::default())
 }
 
 /// The gradient of the last step: what momentum holds when it forgets all else, and the rate is zero.

@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kiln_engine::parallel::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
+use kiln_engine::parallel::{
+    BackendKind, BnStatistics, CHECK_EVERY, CudaGraph, DistBackend, ReducePrecision, StrategyKind,
+};
 use kiln_membership::Elastic;
 use kiln_system::with_defaults;
 use serde::de::Error as _;
@@ -31,6 +33,7 @@ with_defaults! {
         pub reduce_precision: ReducePrecision = ReducePrecision::F32,
         pub shard_optimizer: bool = false,
         pub grad_checkpointing: bool = false,
+        pub cuda_graph: CudaGraph = CudaGraph::Auto,
         pub check_every: usize = CHECK_EVERY,
         pub roll_back: bool = false,
         pub timeout: f64 = 30.0,

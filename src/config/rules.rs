@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use kiln_data::{AutoAugment, Corrupt, Decode, Exif, Order, Source};
 use kiln_engine::optim::{LossKind, OptimizerKind, ScheduleKind};
-use kiln_engine::parallel::{BnStatistics, DistBackend, StrategyKind};
+use kiln_engine::parallel::{BnStatistics, CudaGraph, DistBackend, StrategyKind};
 use kiln_membership::Elastic;
 use kiln_objects::is_url;
 use kiln_system::shown;
@@ -325,6 +325,12 @@ impl Rules<'_> {
             let broken = format!("{what} works with data {} only, got '{source}'", enumerate(sources, "or"));
             self.require(!is_set || sources.contains(&source.as_str()), &[key, "data.source"], broken, remedy);
         }
+
+        let is_mixed = data.mixup > 0.0 || data.cutmix > 0.0;
+        let broken = "steps with mixed images cannot be recorded, since the share of a label is a number of the host";
+        let keys = ["parallel.cuda_graph", "data.mixup", "data.cutmix"];
+        let holds = !is_mixed || self.merged.config.parallel.cuda_graph != CudaGraph::On;
+        self.require(holds, &keys, broken, "use --cuda-graph off, or --mixup 0 --cutmix 0");
 
         let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
         let broken = "data 'parquet' is not in this build";

@@ -22,6 +22,7 @@ mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
+mod graph;
 mod host;
 pub mod images;
 mod node;
@@ -48,6 +49,7 @@ pub use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
+pub use graph::Graph;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
 pub use images::ImageOps;
 pub use node::watched;
@@ -57,7 +59,7 @@ pub use sliding::{Algorithm, Sliding};
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;
 #[cfg(feature = "tch")]
-pub use torch::{choose_kernels, cuda_devices};
+pub use torch::{GRAPH_SYMBOLS, choose_kernels, cuda_devices, cuda_graph};
 pub use traffic::{BetweenSteps, Traffic, reading, traffic};
 pub use transfer::{download, download_each, from_values, upload, with_values};
 pub use update::{AdamW, Lars, Sgd, UpdateOps};

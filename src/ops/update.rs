@@ -5,7 +5,7 @@
 //! [`kiln_kernels::update`]. `Autodiff` does not implement it: updates are not on the graph.
 
 use burn::tensor::Tensor;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 pub use kiln_kernels::update::{AdamW, Lars, Sgd};
 
 use super::host::HostOps;
@@ -25,6 +25,11 @@ pub trait UpdateOps: HostOps {
 
     /// `x` in the memory of `place`, of the same shape, if updates are in place.
     fn put(x: FloatTensor<Self>, _place: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+
+    /// As [`UpdateOps::put`], of integers.
+    fn put_integers(x: IntTensor<Self>, _place: IntTensor<Self>) -> IntTensor<Self> {
         x
     }
 
@@ -74,6 +79,31 @@ pub trait UpdateOps: HostOps {
         let scale = (second.clone() / correction2).sqrt() + step.eps;
         let change = first.clone() / scale * (step.rate / correction1);
         (primitive(param * (1.0 - step.rate * step.weight_decay) - change), [first, second].map(primitive))
+    }
+
+    /// As [`UpdateOps::sgd`], at a `rate`, `[1]`, on the device instead of that of `step`. By default the host waits for
+    /// it.
+    fn sgd_there(
+        param: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        velocity: Option<FloatTensor<Self>>,
+        step: &Sgd,
+        rate: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        Self::sgd(param, gradient, velocity, &Sgd { rate: number::<Self>(rate), ..*step })
+    }
+
+    /// As [`UpdateOps::adamw`], with the rate and the number of the step, `[1]`, on the device, as in
+    /// [`UpdateOps::sgd_there`].
+    fn adamw_there(
+        param: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        moments: Option<[FloatTensor<Self>; 2]>,
+        step: &AdamW,
+        there: [FloatTensor<Self>; 2],
+    ) -> (FloatTensor<Self>, [FloatTensor<Self>; 2]) {
+        let [rate, number] = there.map(number::<Self>);
+        Self::adamw(param, gradient, moments, &AdamW { rate, step: number as usize, ..*step })
     }
 
     /// The new parameter and velocity, as [`UpdateOps::sgd`].
@@ -143,4 +173,11 @@ pub trait UpdateOps: HostOps {
 
     /// The Euclidean norm, `[1]`, added up in the same order on every device of a kind.
     fn norm(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// The number in `x`, `[1]`.
+pub(crate) fn number<B: HostOps>(x: FloatTensor<B>) -> f64 {
+    let mut values = Vec::with_capacity(1);
+    B::append_to(x, &mut values);
+    values[0].into()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kiln_data::{DataConfig, Source, synthetic};
 use kiln_engine::optim::{LossKind, OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
-use kiln_engine::parallel::{BackendKind, BnStatistics, StrategyKind, World};
+use kiln_engine::parallel::{BackendKind, BnStatistics, CudaGraph, StrategyKind, World};
 use kiln_ops::{Algorithm, PrecisionKind};
 use kiln_system::{printable, shown};
 use kiln_training::{Backend, ParameterCount, Stem, backend_name};
@@ -177,6 +177,9 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
     }
     if prepared.plan.grad_checkpointing {
         words.push_str(", activations computed again");
+    }
+    if config.parallel.cuda_graph == CudaGraph::On {
+        words.push_str(", steps recorded and replayed");
     }
     words
 }

@@ -6,7 +6,7 @@ use kiln_data::{DataConfig, DataSplits};
 use kiln_engine::checkpoint::{Interval, Resume};
 use kiln_engine::optim::Schedule;
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{BackendKind, Plan, Probe, Sampler, SamplerConfig, World};
+use kiln_engine::parallel::{BackendKind, CudaGraph, Plan, Probe, Recorded, Sampler, SamplerConfig, World};
 use kiln_objects::is_url;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, shown};
@@ -168,6 +168,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         split_points: config.parallel.split_points.clone(),
         shard_optimizer: config.parallel.shard_optimizer,
         grad_checkpointing: config.parallel.grad_checkpointing,
+        recorded: if config.parallel.cuda_graph == CudaGraph::On { Recorded::ByDevice } else { Recorded::No },
         check_every: config.parallel.check_every,
         roll_back: config.parallel.roll_back,
         threads,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use kiln_engine::checkpoint::{Loaded, write_atomic};
-use kiln_engine::parallel::StartingPoint;
 use kiln_engine::parallel::nccl::name_interface;
+use kiln_engine::parallel::{CudaGraph, StartingPoint};
 use kiln_engine::state::sha256;
 use kiln_ops::PrecisionKind;
 use kiln_system::stop::{Heard, Stop};
@@ -108,6 +108,9 @@ fn run(
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
+    if config.parallel.cuda_graph == CudaGraph::On {
+        backend.check_graph(membership.world())?;
+    }
     let mut prepared = prepare(backend, &config, membership, stop)?;
     let is_elastic = config.parallel.elastic.is_on();
     let meets = is_elastic && !config.parallel.dist_url.is_empty();

@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 
 use kiln_engine::nn::{freeze, initialize};
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{BackendKind, DistBackend, HostBackend, World, check_devices, check_precision, time_copy};
+use kiln_engine::parallel::{
+    BackendKind, DistBackend, HostBackend, World, check_devices, check_graph, check_precision, time_copy,
+};
 use kiln_ops::PrecisionKind;
 use kiln_system::{Error, Result};
 
@@ -46,6 +48,9 @@ pub trait Backend: Send + Sync {
 
     /// Checks that every device of `world` is there and computes in `precision`.
     fn check(&self, world: &World, precision: PrecisionKind) -> Result<()>;
+
+    /// Checks that every device of `world` can record steps.
+    fn check_graph(&self, world: &World) -> Result<()>;
 
     /// Chooses between the fastest kernels and those that compute the same bits in every run.
     fn choose_kernels(&self, deterministic: bool);
@@ -107,6 +112,10 @@ impl<B: HostBackend> Backend for Compiled<B> {
     fn check(&self, world: &World, precision: PrecisionKind) -> Result<()> {
         check_devices::<B>(world)?;
         check_precision::<B>(world, precision)
+    }
+
+    fn check_graph(&self, world: &World) -> Result<()> {
+        check_graph::<B>(world)
     }
 
     fn choose_kernels(&self, deterministic: bool) {

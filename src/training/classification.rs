@@ -13,7 +13,7 @@ use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
 use kiln_ops::images::MixBy;
-use kiln_ops::{HostOps, PrecisionKind, tensor, upload};
+use kiln_ops::{HostOps, PrecisionKind, primitive, tensor, upload};
 use kiln_system::{Error, Result};
 
 use super::model::{Architecture, ResNet, TOP1, Through, Units, hits, predictions};
@@ -170,6 +170,21 @@ impl<B: HostBackend> Task<B> for Classification {
         });
         let labels = on_device::<B>(&batch.labels, device);
         Images { pixels, size: batch.images.size, labels, mixed, branches }
+    }
+
+    fn put(&self, batch: &Images<B>, place: &Images<B>) -> bool {
+        let shape =
+            |it: &Images<B>| (it.pixels.dims(), it.size, it.labels.dims(), it.branches.as_ref().map(Tensor::dims));
+        // The share of labels that are mixed in is a number of the host.
+        if shape(batch) != shape(place) || batch.mixed.is_some() || place.mixed.is_some() {
+            return false;
+        }
+        B::put(primitive(batch.pixels.clone()), primitive(place.pixels.clone()));
+        B::put_integers(batch.labels.clone().into_primitive(), place.labels.clone().into_primitive());
+        for (factors, place) in batch.branches.iter().zip(&place.branches) {
+            B::put(primitive(factors.clone()), primitive(place.clone()));
+        }
+        true
     }
 
     fn units(&self) -> Vec<Unit> {

@@ -114,6 +114,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
         split_points: Vec::new(),
         shard_optimizer: false,
         grad_checkpointing: false,
+        recorded: kiln_engine::parallel::Recorded::No,
         roll_back: false,
         check_every: 1,
         early_stopping: 0,

@@ -44,6 +44,19 @@ pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, set: TensorSet) -> Vec<
     collect.1
 }
 
+/// The counts of batches of `model`, off the autodiff graph.
+pub fn counts<B: AutodiffBackend, M: Module<B>>(model: &M) -> Vec<Tensor<B::InnerBackend, 1, Int>> {
+    struct Collect<B: AutodiffBackend>(Vec<Tensor<B::InnerBackend, 1, Int>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
+        fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+            self.0.push(param.val().inner().flatten(0, D - 1));
+        }
+    }
+    let mut collect = Collect(Vec::new());
+    model.visit(&mut collect);
+    collect.0
+}
+
 /// The model with its tensors replaced by `values`, in the order of [`flat`], as fresh leaves of the graph.
 pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
     model: M,

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use kiln_ops::{UpdateOps, download_each};
+use kiln_ops::{UpdateOps, download_each, tensor};
 use kiln_system::{Error, Result};
 
 use super::arenas::Arenas;
@@ -36,6 +36,8 @@ pub struct Optimizer<B: Backend> {
     /// The packed gradients of the next step, after [`Optimizer::prepare`].
     gradients: Option<Vec<Tensor<B, 1>>>,
     steps: usize,
+    /// The rates of head and backbone and the number of the step, `[3]`, on the device; see [`Optimizer::announce`].
+    there: Option<Tensor<B, 1>>,
 }
 
 impl<B: UpdateOps> Optimizer<B> {
@@ -45,7 +47,8 @@ impl<B: UpdateOps> Optimizer<B> {
         let is_apart = B::is_processor() || matches!(config.optimizer, OptimizerKind::Lars | OptimizerKind::Lamb);
         let arenas = if is_apart { Arenas::apart(&tensors) } else { Arenas::together(&tensors, config) };
         let slots = arenas.first().map(|_| Vec::new()).collect();
-        Self { config: config.clone(), tensors, arenas, slots, params: None, gradients: None, steps: 0 }
+        let (config, (params, gradients, there)) = (config.clone(), Default::default());
+        Self { config, tensors, arenas, slots, params, gradients, steps: 0, there }
     }
 
     pub fn arenas(&self) -> &Arenas {
@@ -57,11 +60,21 @@ impl<B: UpdateOps> Optimizer<B> {
         self.gradients = Some(gradients);
     }
 
+    /// Begins a step with the rate and its number on the device: [`Optimizer::step`] reads those then, and may be
+    /// recorded. The rule must be SGD, Adam or AdamW.
+    pub fn announce(&mut self, rate: f64, device: &B::Device) {
+        self.steps += 1;
+        let numbers = [rate, rate * self.config.backbone_lr_scale, self.steps as f64].map(|number| number as f32);
+        self.there = Some(put(tensor(B::from_host(&numbers, device)), self.there.take()));
+    }
+
     /// The tensors after one step with the given rate; all lists in the order given at the start.
     ///
     /// The parameters must not change between steps. With [`UpdateOps::IN_PLACE`] they change in this one.
     pub fn step(&mut self, rate: f64, params: Vec<Tensor<B, 1>>, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
-        self.steps += 1;
+        // What was not announced is not replayed.
+        let rate = if self.there.is_some() { f64::NAN } else { rate };
+        self.steps += usize::from(self.there.is_none());
         let params = self.params.take().unwrap_or_else(|| self.arenas.pack(params));
         let gradients = self.gradients.take().unwrap_or_else(|| self.arenas.pack(gradients));
         let mut updated = Vec::with_capacity(params.len());
@@ -70,7 +83,9 @@ impl<B: UpdateOps> Optimizer<B> {
             let (weight_decay, &Parameter { vector, head, .. }) = (config.weight_decay_of(parameter), parameter);
             let rate = if head { rate } else { rate * config.backbone_lr_scale };
             let place = B::IN_PLACE.then(|| param.clone());
-            let update = Update { config, rate, weight_decay, step, vector, param, gradient };
+            let number = |at: usize| self.there.as_ref().map(|numbers| numbers.clone().slice(at..at + 1));
+            let there = number(usize::from(!head)).zip(number(2)).map(<[_; 2]>::from);
+            let update = Update { config, rate, weight_decay, step, vector, param, gradient, there };
             let (param, slots) = update.apply(std::mem::take(&mut self.slots[i]));
             self.slots[i] = slots;
             updated.push(put(param, place));

@@ -32,6 +32,8 @@ pub(super) struct Update<'a, B: Backend> {
     pub(super) vector: bool,
     pub(super) param: Tensor<B, 1>,
     pub(super) gradient: Tensor<B, 1>,
+    /// The rate and the number of the step on the device, which are used instead.
+    pub(super) there: Option<[Tensor<B, 1>; 2]>,
 }
 
 impl<B: UpdateOps> Update<'_, B> {
@@ -52,7 +54,11 @@ impl<B: UpdateOps> Update<'_, B> {
         let OptimConfig { momentum, nesterov, .. } = *self.config;
         let step = Sgd { rate: self.rate, momentum, weight_decay: self.weight_decay, nesterov };
         let velocity = slots.into_iter().next().map(primitive);
-        let (param, velocity) = B::sgd(primitive(self.param), primitive(self.gradient), velocity, &step);
+        let (param, gradient) = (primitive(self.param), primitive(self.gradient));
+        let (param, velocity) = match self.there {
+            Some([rate, _]) => B::sgd_there(param, gradient, velocity, &step, primitive(rate)),
+            None => B::sgd(param, gradient, velocity, &step),
+        };
         (tensor(param), velocity.into_iter().map(tensor).collect())
     }
 
@@ -69,7 +75,11 @@ impl<B: UpdateOps> Update<'_, B> {
         let Self { rate, weight_decay, step, config: &OptimConfig { eps, .. }, .. } = self;
         let step = AdamW { rate, betas, eps, weight_decay, step };
         let moments = <[_; 2]>::try_from(slots).ok().map(|moments| moments.map(primitive));
-        let (param, moments) = B::adamw(primitive(self.param), primitive(self.gradient), moments, &step);
+        let (param, gradient) = (primitive(self.param), primitive(self.gradient));
+        let (param, moments) = match self.there {
+            Some(there) => B::adamw_there(param, gradient, moments, &step, there.map(primitive)),
+            None => B::adamw(param, gradient, moments, &step),
+        };
         (tensor(param), moments.map(tensor).into())
     }
 

@@ -1,5 +1,6 @@
 //! The choices of a user about backends and how replicas stay equal.
 
+use kiln_ops::Graph;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +63,29 @@ pub enum DistBackend {
     Gloo,
     /// GPU to GPU; Gloo for the rest, if there are several processes.
     Nccl,
+}
+
+/// Whether steps are recorded on a device and replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CudaGraph {
+    /// [`CudaGraph::Off`], until a device has shown that it gains by it with the same bits.
+    Auto,
+    On,
+    Off,
+}
+
+/// Makes a graph with nothing in it.
+pub type NewGraph = fn() -> Result<Box<dyn Graph>, String>;
+
+/// How a step is recorded, to be replayed: see `recording.rs`.
+#[derive(Debug, Clone, Copy)]
+pub enum Recorded {
+    No,
+    /// By what the backend has.
+    ByDevice,
+    /// By something else.
+    By(NewGraph),
 }
 
 /// Steps between two comparisons of the replicas' weights: seldom enough to cost less than 0.5 % of small steps.

@@ -6,7 +6,7 @@
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use std::path::Path;
 
-use kiln_ops::{ImageOps, MixedBackend, PrecisionKind, UpdateOps};
+use kiln_ops::{Graph, ImageOps, MixedBackend, PrecisionKind, UpdateOps};
 use kiln_system::{Error, Result};
 
 use super::World;
@@ -26,6 +26,11 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
 
     /// Chooses between the fastest kernels and those that compute the same bits in every run, where a library has both.
     fn choose_kernels(_deterministic: bool) {}
+
+    /// An empty graph for the device with this index, whose steps can be recorded.
+    fn graph(_index: usize) -> std::result::Result<Box<dyn Graph>, String> {
+        Err("that takes the backend tch".into())
+    }
 
     /// Runs the `work` of one of `replicas` replicas, whose operations use its share of `threads` threads.
     fn on_threads<R: Send>(_threads: usize, _replicas: usize, work: impl FnOnce() -> R + Send) -> R {
@@ -76,6 +81,12 @@ pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) 
         }
     }
     Ok(())
+}
+
+/// Checks that steps can be recorded on every device of `world`.
+pub fn check_graph<B: HostBackend>(world: &World) -> Result<()> {
+    let refused = |why| format!("steps cannot be recorded: {why}; train with --cuda-graph off");
+    world.devices.iter().try_for_each(|index| B::graph(*index).map(drop).map_err(|why| Error::usage(refused(why))))
 }
 
 #[cfg(any(feature = "tch", feature = "cuda", feature = "wgpu"))]
@@ -144,7 +155,7 @@ mod flex {
 mod tch {
     use super::{HostBackend, PrecisionKind, Result, cpu_slot, no_such_device, share};
     use burn_tch::LibTorchDevice;
-    use kiln_ops::cuda_devices as visible;
+    use kiln_ops::{Graph, cuda_devices as visible};
 
     impl HostBackend for burn_tch::LibTorch<f32> {
         fn open(index: usize) -> Result<LibTorchDevice> {
@@ -169,6 +180,10 @@ mod tch {
                 let [cuda, cudnn] = [(cuda / 1000, cuda % 1000 / 10), (cudnn / 10_000, cudnn % 10_000 / 100)];
                 format!("LibTorch for CUDA {}.{}, cuDNN {}.{}", cuda.0, cuda.1, cudnn.0, cudnn.1)
             })
+        }
+
+        fn graph(index: usize) -> std::result::Result<Box<dyn Graph>, String> {
+            kiln_ops::cuda_graph(index)
         }
 
         fn choose_kernels(deterministic: bool) {

@@ -100,7 +100,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             sum.add_tensors(flat(&self.model(), TensorSet::Trained));
             // Of an update in parts each remembers its own.
             if self.reduction.own.is_none() {
-                self.rule.lock().add_to(&mut sum);
+                sum.add_tensors(self.rule.lock().memory());
             }
         }
         sum.value()

@@ -19,7 +19,7 @@ use burn_train::{Learner, LearningComponentsMarker};
 use kiln_system::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Checksum, Handle, HostBackend, Plan, Position, Task, TaskModel, TrainingModel};
+use super::{Handle, HostBackend, Plan, Position, Task, TaskModel, TrainingModel};
 use crate::nn::{
     TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids, with_own_memory,
 };
@@ -81,8 +81,13 @@ pub(super) trait Rule<B: HostBackend, M>: Send {
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
     fn copy(&self) -> Box<dyn Rule<B, M>>;
 
-    /// Adds to `sum` what it remembers, if that has an order.
-    fn add_to(&self, _sum: &mut Checksum) {}
+    /// What it remembers, if that has an order.
+    fn memory(&self) -> Vec<Tensor<B, 1>> {
+        Vec::new()
+    }
+
+    /// As [`optim::Optimizer::announce`], of Kiln's own.
+    fn announce(&mut self, _rate: f64, _device: &B::Device) {}
 
     /// The vectors that it wants gradients in, if it does.
     fn arenas(&self) -> Option<Arenas> {
@@ -122,8 +127,12 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
         Box::new(self.clone())
     }
 
-    fn add_to(&self, sum: &mut Checksum) {
-        sum.add_tensors(self.optimizer.memory().cloned().collect());
+    fn memory(&self) -> Vec<Tensor<B, 1>> {
+        self.optimizer.memory().cloned().collect()
+    }
+
+    fn announce(&mut self, rate: f64, device: &B::Device) {
+        self.optimizer.announce(rate, device);
     }
 
     fn arenas(&self) -> Option<Arenas> {

@@ -6,7 +6,8 @@
 //! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
 //!   `passes.rs` the forward and backward passes, `recomputation.rs` those that keep little, `reduction.rs` the sums of
 //!   gradients, `sharding.rs` the update in parts, `message.rs` what workers tell each other, `epoch.rs` the end of an
-//!   epoch, `divergence.rs` the comparison of replicas, `stage.rs` the place among the stages of a model.
+//!   epoch, `divergence.rs` the comparison of replicas, `recording.rs` steps that a device replays and `recorded_step.rs`
+//!   one of them, `stage.rs` the place among the stages of a model.
 //! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between
 //!   processes by the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
 //!
@@ -48,6 +49,8 @@ mod position;
 mod probe;
 mod processes;
 mod recomputation;
+mod recorded_step;
+mod recording;
 mod reduction;
 mod remedy;
 mod replica;
@@ -70,9 +73,11 @@ mod world;
 mod writer;
 
 pub use collective::{Collective, local_group};
-pub use config::{BackendKind, BnStatistics, CHECK_EVERY, DistBackend, ReducePrecision, StrategyKind};
+pub use config::{
+    BackendKind, BnStatistics, CHECK_EVERY, CudaGraph, DistBackend, NewGraph, Recorded, ReducePrecision, StrategyKind,
+};
 pub use counts::{COUNTED, Counts};
-pub use device::{HostBackend, check_devices, check_precision};
+pub use device::{HostBackend, check_devices, check_graph, check_precision};
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};
 pub use generation::{Assignment, Generation, GenerationResult, Membership, Undisturbed};
 pub use key::{Broken, Key, Operation};

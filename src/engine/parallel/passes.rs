@@ -115,8 +115,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         weight: f64,
         listener: Listener<B>,
     ) -> Result<Begun<B, T>> {
-        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
-        let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
+        let (input, samples) = self.next.take().map_or_else(|| self.next_batch(), Ok)?;
         let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
@@ -152,6 +151,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.stage.pass_on(key, activations)?;
         }
         Ok(Begun { segments, is_present, synchronizes })
+    }
+
+    /// Waits for the next batch and the number of its samples.
+    pub(super) fn next_batch(&mut self) -> Result<(T::Input, usize)> {
+        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
+        batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))?
     }
 
     pub(super) fn probe(&self, micro_batch: usize) -> Option<ProbePoint> {

@@ -6,7 +6,7 @@ use kiln_ops::PrecisionKind;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
 
-use super::config::{BnStatistics, CHECK_EVERY};
+use super::config::{BnStatistics, CHECK_EVERY, Recorded};
 use super::probe::Probe;
 use super::sampler::{Sampler, SamplerConfig, validation_batches};
 use super::{Group, HostBackend, Position, ReducePrecision, Shard, Split, Task, World};
@@ -40,6 +40,8 @@ pub struct Plan {
     /// Whether activations inside of units are computed again for the backward pass and not kept; see
     /// `recomputation.rs`.
     pub grad_checkpointing: bool,
+    /// How steps are recorded, if they are; see `recording.rs`.
+    pub recorded: Recorded,
     /// Random seed of samples and augmentation.
     pub seed: u64,
     /// Steps between checkpoints; 0 for none. The end of the run is always saved.
@@ -99,6 +101,7 @@ impl Plan {
             optim,
             shard_optimizer: false,
             grad_checkpointing: false,
+            recorded: Recorded::No,
             seed: 0,
             save_every_steps: 0,
             save_every_epochs: 1,

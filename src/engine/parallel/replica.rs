@@ -19,6 +19,7 @@ use super::events::EpochReport;
 use super::learner::{TaskLearner, UpdateRule};
 use super::micro_batch_group::Agreed;
 use super::outcome::{Reading, not_finite};
+use super::recording::Recording;
 use super::reduction::Reduction;
 use super::remedy::{device_panic, remedy, without_stack, words};
 use super::writer::Taken;
@@ -69,6 +70,10 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) position: Position,
     /// The batches to train on, and the number of this replica's own samples in each.
     pub(super) batches: Batches<T::Input>,
+    /// The next one, if it was taken from them before its step.
+    pub(super) next: Option<(T::Input, usize)>,
+    /// If steps are recorded.
+    pub(super) recording: Option<Recording<B, T>>,
     pub(super) reading: Reading,
     /// Of a step, until it has all of them.
     pub(super) gradients: Arc<Accumulation<B>>,
@@ -235,7 +240,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             samples: (0..named).flat_map(|micro| group.ids(micro)).collect(),
             ..StepReport::default()
         };
-        let (mut report, flow) = self.step(&group, report)?;
+        let (mut report, flow) = match self.recording.take() {
+            Some(mut recording) => {
+                let done = self.recorded_step(&mut recording, &group, report);
+                self.recording = Some(recording);
+                done?
+            }
+            None => self.step(&group, report)?,
+        };
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         let of_this_step = self.reading.unread.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());

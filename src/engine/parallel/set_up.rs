@@ -14,11 +14,14 @@ use super::batches::batches;
 use super::micro_batch_group::Agreed;
 use super::outcome::Reading;
 use super::position::StartingPoint;
+use super::recording::Recording;
 use super::reduction::Reduction;
 use super::remedy::forget_device_panic;
 use super::replica::verdict;
 use super::sharding::{is_parted, shares};
-use super::{Collective, Event, Generation, HostBackend, Plan, Recipe, Replica, Slot, Split, Stage, Task, World};
+use super::{
+    Collective, Event, Generation, HostBackend, Plan, Recipe, Recorded, Replica, Slot, Split, Stage, Task, World,
+};
 use crate::nn::{TensorSet, Weights, flat, float_tensors, kernels, only, trained_parameters};
 use crate::optim::{self, WeightAverage};
 
@@ -100,7 +103,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let reduction = Reduction::new(collective.clone(), kernels, &plan, own, device.clone())?;
         let arenas = rule.lock().arenas().filter(|_| reduction.takes_packed());
         let has_all = stage.is_whole() && reduction.own.is_none();
-        let is_late = !B::is_processor() && !plan.precision.needs_loss_scale() && !generation.is_elastic() && has_all;
+        let graph = match plan.recorded {
+            Recorded::No => None,
+            Recorded::ByDevice => Some(B::graph(plan.world.device_of(rank))),
+            Recorded::By(new) => Some(new()),
+        };
+        let is_alone = has_all && collective.size() == 1 && !generation.is_elastic();
+        let is_ours = is_alone && recipe.rule.is_none() && !task.sees_gradients();
+        let recording = graph.map(|graph| Recording::new(&plan, is_ours, graph)).transpose()?;
+        let waits = plan.precision.needs_loss_scale() || generation.is_elastic() || !has_all;
+        let is_late = recording.is_some() || !(B::is_processor() || waits);
         Ok(Self {
             position: start.position.clone(),
             task,
@@ -113,6 +125,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             rule,
             average,
             batches,
+            next: None,
+            recording,
             reading: Reading { is_late, unread: None },
             gradients,
             reduction,

@@ -26,39 +26,63 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn step(&mut self, group: &Group, report: StepReport) -> Result<(Option<StepReport>, Flow)> {
         let scale = if self.is_scaled() { self.position.loss_scale.scale } else { 1.0 };
         let Passes { sums, statistics, early } = self.passes(group, scale / group.samples() as f64)?;
-        let mut gradients = self.gradients.take();
-        if let Some(arenas) = &self.arenas {
-            gradients = arenas.pack(gradients);
-        }
+        let gradients = self.packed_gradients();
         let gradients = self.reduction.sum(self.key(Operation::Counts), gradients, early)?;
         let statistics = self.mean_statistics(statistics, group)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
         let outcome = Outcome::new(report, sums, norms.clone(), scale, self.reading.is_late);
+        let (report, flow) = self.judge(outcome)?;
+        if report.as_ref().is_some_and(is_overflow) {
+            return Ok((report, flow));
+        }
+        let gradients = self.clipped(gradients, norms, report.as_ref(), scale);
+        self.commit(gradients, statistics)?;
+        self.finish();
+        Ok((report, flow))
+    }
+
+    /// The gradients of all micro-batches, as the optimizer takes them.
+    pub(super) fn packed_gradients(&self) -> Vec<Tensor<B, 1>> {
+        let gradients = self.gradients.take();
+        if let Some(arenas) = &self.arenas { arenas.pack(gradients) } else { gradients }
+    }
+
+    /// Exchanges the outcome, or that of the last step if outcomes are read late. An error unless it is finite, or an
+    /// overflow in f16.
+    pub(super) fn judge(&mut self, outcome: Outcome) -> Result<(Option<StepReport>, Flow)> {
         let outcome = self.reading.next(outcome);
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
         // The commit: no state has changed yet, and from here on no step of an elastic run waits for others.
         self.generation.confirm()?;
-        if let Some(report) = &report
-            && !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())
+        // In f16 that is an overflow, and on all replicas at once, since all have the same reduced gradient.
+        if let Some(report) = report.as_ref().filter(|report| is_overflow(report))
+            && !(self.is_scaled() && self.position.loss_scale.overflow())
         {
-            // In f16 that is an overflow, and on all replicas at once, since all have the same reduced gradient.
-            if self.is_scaled() && self.position.loss_scale.overflow() {
-                return Ok((Some(report.clone()), flow));
-            }
             return Err(not_finite("the gradient", None, report.step));
         }
-        let gradients = self.clipped(gradients, norms, report.as_ref(), scale);
+        Ok((report, flow))
+    }
+
+    /// Updates running statistics and weights.
+    pub(super) fn commit(
+        &mut self,
+        gradients: Vec<Tensor<B, 1>>,
+        statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+    ) -> Result<()> {
         for of_micro_batch in statistics {
             let _phase = info_span!("running statistics").entered();
             self.set_model(update_running_statistics(self.model(), of_micro_batch));
         }
-        self.update(gradients)?;
+        self.update(gradients)
+    }
+
+    /// What follows the update.
+    pub(super) fn finish(&mut self) {
         self.observe();
         if self.is_scaled() {
             self.position.loss_scale.good();
         }
         settle::<B>(&self.device);
-        Ok((report, flow))
     }
 
     /// Whether the loss is scaled, as in f16.
@@ -127,7 +151,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The gradients of the unscaled loss, clipped by their norm and by value. A device whose outcome is read late has
     /// the norm itself.
-    fn clipped(
+    pub(super) fn clipped(
         &self,
         gradients: Vec<Tensor<B, 1>>,
         norms: Vec<Tensor<B, 1>>,
@@ -216,4 +240,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             average.update(self.position.global_step, || flat(&self.learner.model(), TensorSet::All));
         }
     }
+}
+
+fn is_overflow(report: &StepReport) -> bool {
+    !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())
 }

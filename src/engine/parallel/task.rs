@@ -164,6 +164,12 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Puts a batch on a device.
     fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
+    /// Writes a batch to the place of another one, for a step that is replayed there; false, and nothing is written, if
+    /// that has another shape, or if the step needs numbers of the batch that are not on the device.
+    fn put(&self, _batch: &Self::Input, _place: &Self::Input) -> bool {
+        false
+    }
+
     /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one
     /// unit cannot be trained in stages. With [`Plan::grad_checkpointing`](super::Plan) a unit is computed twice: a
     /// layer must not draw other numbers the second time, as Burn's dropout does, or change itself, as Burn's

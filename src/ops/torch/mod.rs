@@ -5,6 +5,7 @@
 
 mod batch_norm;
 mod cuda;
+mod graph;
 mod host_conv;
 mod images;
 mod memory;
@@ -34,6 +35,7 @@ use super::pool::PoolOps;
 use super::sliding::Sliding;
 use super::trim::{cropped, padded};
 pub use cuda::{choose_kernels, cuda_devices};
+pub use graph::{GRAPH_SYMBOLS, cuda_graph};
 use memory::{parallel_for, uninit_mut, values};
 #[cfg(target_os = "linux")]
 pub use openmp::bound_spinning;
@@ -66,18 +68,22 @@ fn owned(pointer: Pointer) -> TchTensor {
     TchTensor::new(unsafe { Tensor::from_ptr(pointer.cast()) })
 }
 
-/// Panics with ATen's message, if there is one.
-fn check(message: *mut c_char) {
+/// ATen's message, if there is one.
+fn result(message: *mut c_char) -> Result<(), String> {
     if message.is_null() {
-        return;
+        return Ok(());
     }
     // SAFETY: the shim returns a string made by `strdup`, which the caller frees.
-    let text = unsafe {
+    Err(unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         libc::free(message.cast());
         text
-    };
-    panic!("LibTorch: {text}");
+    })
+}
+
+/// Panics with ATen's message, if there is one.
+fn check(message: *mut c_char) {
+    result(message).unwrap_or_else(|text| panic!("LibTorch: {text}"));
 }
 
 const INPUT: c_int = 1;

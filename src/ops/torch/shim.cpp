@@ -20,10 +20,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 using at::Tensor;
@@ -53,6 +55,28 @@ template <typename Body> char *guarded(Body body) {
         return strdup("an exception without a message");
     }
 }
+
+// `at::cuda::CUDAGraph`, whose members `graph.rs` looks up: this file is built without the CUDA headers that declare it.
+// The first stream is that of the thread before it began to record.
+struct Graph {
+    using Pool = std::pair<unsigned long long, unsigned long long>;
+    void (*begin)(void *, Pool, int);
+    void (*end)(void *);
+    void (*replay)(void *);
+    void (*destroy)(void *);
+    c10::Stream before;
+    // The class takes less than a third of it.
+    alignas(std::max_align_t) unsigned char object[1024];
+
+    Graph(void *const *members, c10::Stream before)
+        : begin(reinterpret_cast<decltype(begin)>(members[1])), end(reinterpret_cast<decltype(end)>(members[2])),
+          replay(reinterpret_cast<decltype(replay)>(members[3])),
+          destroy(reinterpret_cast<decltype(destroy)>(members[4])), before(before) {
+        reinterpret_cast<void (*)(void *, bool)>(members[0])(object, /*keep_graph=*/false);
+    }
+    Graph(const Graph &) = delete;
+    ~Graph() { destroy(object); }
+};
 
 } // namespace
 
@@ -106,24 +130,34 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
 }
 
 // One step of SGD: `param` and `velocity` change in place; the velocity is null without momentum. All must be contiguous:
-// the kernel does not check it.
-char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double rate, double momentum,
-               double weight_decay, int nesterov, int first) {
+// the kernel does not check it. `rate_there`, unless null, is the rate on the device.
+char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, const Tensor *rate_there, double rate,
+               double momentum, double weight_decay, int nesterov, int first) {
     return guarded([&] {
         std::vector<Tensor> velocities;
         if (velocity != nullptr) velocities.push_back(*velocity);
-        at::_fused_sgd_({*param}, {*gradient}, velocities, weight_decay, momentum, rate, /*dampening=*/0.0,
-                        nesterov != 0, /*maximize=*/false, first != 0);
+        auto step = [&](const auto &rate) {
+            at::_fused_sgd_({*param}, {*gradient}, velocities, weight_decay, momentum, rate, /*dampening=*/0.0,
+                            nesterov != 0, /*maximize=*/false, first != 0);
+        };
+        if (rate_there != nullptr) step(*rate_there);
+        else step(rate);
     });
 }
 
-// One step of AdamW: `param` and both moments change in place. All must be contiguous.
-char *kiln_adamw(Tensor *param, const Tensor *gradient, Tensor *first, Tensor *second, double rate, double beta1,
-                 double beta2, double eps, double weight_decay, double step) {
+// One step of AdamW: `param` and both moments change in place. All must be contiguous. `rate_there` and `step_there`,
+// unless null, are the rate and the number of the step on the device.
+char *kiln_adamw(Tensor *param, const Tensor *gradient, Tensor *first, Tensor *second, const Tensor *rate_there,
+                 const Tensor *step_there, double rate, double beta1, double beta2, double eps, double weight_decay,
+                 double step) {
     return guarded([&] {
-        Tensor steps = at::full({}, step, param->options());
-        at::_fused_adamw_({*param}, {*gradient}, {*first}, {*second}, /*max_exp_avg_sqs=*/{}, {steps}, rate, beta1, beta2,
-                          weight_decay, eps, /*amsgrad=*/false, /*maximize=*/false);
+        Tensor steps = step_there != nullptr ? *step_there : at::full({}, step, param->options());
+        auto update = [&](const auto &rate) {
+            at::_fused_adamw_({*param}, {*gradient}, {*first}, {*second}, /*max_exp_avg_sqs=*/{}, {steps}, rate, beta1,
+                              beta2, weight_decay, eps, /*amsgrad=*/false, /*maximize=*/false);
+        };
+        if (rate_there != nullptr) update(*rate_there);
+        else update(rate);
     });
 }
 
@@ -164,6 +198,45 @@ char *kiln_wait(const c10::Event *event) {
 }
 
 void kiln_forget(c10::Event *event) { delete event; }
+
+// Begins to record what this thread queues on a CUDA device, on a stream of its own, since the default stream cannot be
+// recorded. Other threads may go on to use the device: 1 is cudaStreamCaptureModeThreadLocal.
+char *kiln_graph_begin(Graph **graph, void *const *members, int index) {
+    return guarded([&] {
+        c10::impl::VirtualGuardImpl guard(at::kCUDA);
+        auto device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+        auto begun = std::make_unique<Graph>(members, guard.getStream(device));
+        guard.exchangeStream(guard.getStreamFromGlobalPool(device));
+        try {
+            begun->begin(begun->object, Graph::Pool{0, 0}, 1);
+        } catch (...) {
+            guard.exchangeStream(begun->before);
+            throw;
+        }
+        *graph = begun.release();
+    });
+}
+
+// Ends that on the same thread, which then has its stream again.
+char *kiln_graph_end(Graph *graph) {
+    return guarded([&] {
+        c10::impl::VirtualGuardImpl guard(at::kCUDA);
+        try {
+            graph->end(graph->object);
+        } catch (...) {
+            guard.exchangeStream(graph->before);
+            throw;
+        }
+        guard.exchangeStream(graph->before);
+    });
+}
+
+// Queues what was recorded on this thread's stream.
+char *kiln_graph_replay(Graph *graph) {
+    return guarded([&] { graph->replay(graph->object); });
+}
+
+void kiln_graph_forget(Graph *graph) { delete graph; }
 
 // Whether cuDNN may choose convolutions by their speed, or only among those with the same bits every time.
 void kiln_choose_kernels(int deterministic) {

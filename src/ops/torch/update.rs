@@ -15,13 +15,14 @@ use super::memory::{exclusive, parallel_for, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::host::{HostOps, Later, Memory};
 use crate::traffic::{late_reading, reading};
-use crate::update::{AdamW, Sgd, UpdateOps};
+use crate::update::{AdamW, Sgd, UpdateOps, number};
 
 unsafe extern "C" {
     fn kiln_sgd(
         param: Pointer,
         gradient: Pointer,
         velocity: Pointer,
+        rate_there: Pointer,
         rate: f64,
         momentum: f64,
         weight_decay: f64,
@@ -33,6 +34,8 @@ unsafe extern "C" {
         gradient: Pointer,
         first: Pointer,
         second: Pointer,
+        rate_there: Pointer,
+        step_there: Pointer,
         rate: f64,
         beta1: f64,
         beta2: f64,
@@ -56,6 +59,10 @@ impl UpdateOps for LibTorch<f32> {
         place
     }
 
+    fn put_integers(x: TchTensor, place: TchTensor) -> TchTensor {
+        Self::put(x, place)
+    }
+
     fn sgd(
         param: TchTensor,
         gradient: TchTensor,
@@ -63,7 +70,7 @@ impl UpdateOps for LibTorch<f32> {
         step: &Sgd,
     ) -> (TchTensor, Option<TchTensor>) {
         if param.tensor.device() != tch::Device::Cpu {
-            return sgd_by_kernel(param, &gradient, velocity, step);
+            return sgd_by_kernel(param, &gradient, velocity, step, null_mut());
         }
         let mut velocity = velocity.map(in_order).or_else(|| (step.momentum != 0.0).then(|| zeros_like(&param)));
         let gradient = apart(&gradient, &param);
@@ -71,6 +78,19 @@ impl UpdateOps for LibTorch<f32> {
         let memory = velocity.as_mut().map(values_mut);
         update::sgd(Parameter::InPlace(values_mut(&mut param), values(&gradient.tensor)), memory, step, parallel_for);
         (param, velocity)
+    }
+
+    fn sgd_there(
+        param: TchTensor,
+        gradient: TchTensor,
+        velocity: Option<TchTensor>,
+        step: &Sgd,
+        rate: TchTensor,
+    ) -> (TchTensor, Option<TchTensor>) {
+        if param.tensor.device() != tch::Device::Cpu {
+            return sgd_by_kernel(param, &gradient, velocity, step, borrowed(&rate));
+        }
+        Self::sgd(param, gradient, velocity, &Sgd { rate: number::<Self>(rate), ..*step })
     }
 
     fn adamw(
@@ -88,8 +108,26 @@ impl UpdateOps for LibTorch<f32> {
             let parameter = Parameter::InPlace(values_mut(&mut param), values(&gradient.tensor));
             update::adamw(parameter, memory, step, parallel_for);
         } else {
-            adamw_by_kernel(&param, &gradient, &moments, step);
+            adamw_by_kernel(&param, &gradient, &moments, step, [null_mut(); 2]);
         }
+        (param, moments)
+    }
+
+    fn adamw_there(
+        param: TchTensor,
+        gradient: TchTensor,
+        moments: Option<[TchTensor; 2]>,
+        step: &AdamW,
+        there: [TchTensor; 2],
+    ) -> (TchTensor, [TchTensor; 2]) {
+        if param.tensor.device() == tch::Device::Cpu {
+            let [rate, number] = there.map(number::<Self>);
+            return Self::adamw(param, gradient, moments, &AdamW { rate, step: number as usize, ..*step });
+        }
+        let moments = moments.unwrap_or_else(|| [zeros_like(&param), zeros_like(&param)]).map(in_order);
+        let gradient = apart(&gradient, &param);
+        let param = in_order(param);
+        adamw_by_kernel(&param, &gradient, &moments, step, there.each_ref().map(borrowed));
         (param, moments)
     }
 
@@ -116,12 +154,13 @@ fn apart(gradient: &TchTensor, param: &TchTensor) -> TchTensor {
     TchTensor::new(if gradient.data_ptr() == param.tensor.data_ptr() { gradient.copy() } else { gradient })
 }
 
-/// Changes `param` and the velocity.
+/// At the rate of `step`, or at the one on the device, unless that is null.
 fn sgd_by_kernel(
     param: TchTensor,
     gradient: &TchTensor,
     velocity: Option<TchTensor>,
     step: &Sgd,
+    rate_there: Pointer,
 ) -> (TchTensor, Option<TchTensor>) {
     let (first, remembers) = (c_int::from(velocity.is_none()), step.momentum != 0.0);
     let velocity = velocity.map(in_order).or_else(|| remembers.then(|| zeros_like(&param)));
@@ -131,17 +170,26 @@ fn sgd_by_kernel(
     let (decay, nesterov) = (step.weight_decay, c_int::from(step.nesterov));
     let (place, given) = (borrowed(&param), borrowed(&gradient));
     // SAFETY: all live until after the call.
-    check(unsafe { kiln_sgd(place, given, memory, step.rate, step.momentum, decay, nesterov, first) });
+    check(unsafe { kiln_sgd(place, given, memory, rate_there, step.rate, step.momentum, decay, nesterov, first) });
     (param, velocity)
 }
 
-/// Changes `param` and the moments.
-fn adamw_by_kernel(param: &TchTensor, gradient: &TchTensor, moments: &[TchTensor; 2], step: &AdamW) {
+/// Changes `param` and the moments, with the rate and the number of `step`, or with those on the device, unless they
+/// are null.
+fn adamw_by_kernel(
+    param: &TchTensor,
+    gradient: &TchTensor,
+    moments: &[TchTensor; 2],
+    step: &AdamW,
+    [rate, number]: [Pointer; 2],
+) {
     let &AdamW { betas: [beta1, beta2], eps, weight_decay, .. } = step;
     let ([first, second], count) = (moments.each_ref().map(borrowed), step.step as f64);
     let (param, gradient) = (borrowed(param), borrowed(gradient));
     // SAFETY: all live until after the call.
-    check(unsafe { kiln_adamw(param, gradient, first, second, step.rate, beta1, beta2, eps, weight_decay, count) });
+    check(unsafe {
+        kiln_adamw(param, gradient, first, second, rate, number, step.rate, beta1, beta2, eps, weight_decay, count)
+    });
 }
 
 impl<E: TchElement> HostOps for LibTorch<E> {
@@ -233,7 +281,7 @@ mod tests {
         for step in 1..=3 {
             let step = AdamW { rate: 0.01, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.1, step };
             let gradient = noise(10 * step.step as i64);
-            adamw_by_kernel(&kernel, &gradient, &by_kernel, &step);
+            adamw_by_kernel(&kernel, &gradient, &by_kernel, &step, [null_mut(); 2]);
             let (updated, updated_moments) = LibTorch::adamw(param, gradient, moments, &step);
             (param, moments) = (updated, Some(updated_moments));
         }

@@ -1,0 +1,174 @@
+//! Steps that are recorded and replayed have the bits of steps that are not, and nothing of the host in them: stand-ins
+//! for a CUDA graph do again what they were to record, and the optimizer has no numbers then but those on the device.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::backend::LibTorch;
+use kiln_engine::optim::OptimizerKind;
+use kiln_engine::parallel::{HostBackend, NewGraph, Recorded};
+use kiln_engine::state::sha256;
+use kiln_ops::{Graph, PrecisionKind};
+use kiln_training::Stem;
+
+use crate::reference::run::{Experiment, Setup};
+use crate::small::{narrow, plan_of, setup, train_with, try_train};
+use crate::stages::{outcome, reports};
+
+type Torch = LibTorch<f32>;
+
+/// Five batches of an epoch have a shape, the sixth has another.
+const IMAGES: usize = 22;
+
+fn experiment(change: impl FnOnce(&mut Setup)) -> Experiment {
+    let mut setup = setup(1, 4, 0.05);
+    setup.optim.ema_decay = 0.9;
+    change(&mut setup);
+    let mut experiment = plan_of(&setup, 0..IMAGES);
+    (experiment.plan.epochs, experiment.plan.last_step) = (2, 12);
+    experiment
+}
+
+/// Losses, norms and validations, and a checksum of the state.
+fn trained(recorded: Recorded, mut experiment: Experiment) -> (Vec<f64>, String) {
+    experiment.plan.recorded = recorded;
+    let recorded = train_with::<Torch>(&narrow(Stem::Cifar), experiment);
+    (reports(&recorded), sha256(&outcome(recorded)))
+}
+
+static REPLAYS: AtomicUsize = AtomicUsize::new(0);
+
+struct Again;
+
+impl Graph for Again {
+    fn record(&mut self, work: &mut dyn FnMut()) -> Result<(), String> {
+        work();
+        Ok(())
+    }
+
+    fn replay(&mut self, work: &mut dyn FnMut()) -> Result<(), String> {
+        REPLAYS.fetch_add(1, Ordering::Relaxed);
+        work();
+        Ok(())
+    }
+}
+
+/// Records, and then does nothing.
+struct Idle;
+
+impl Graph for Idle {
+    fn record(&mut self, work: &mut dyn FnMut()) -> Result<(), String> {
+        Again.record(work)
+    }
+
+    fn replay(&mut self, _work: &mut dyn FnMut()) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Refuses, after a part of the work or before.
+struct Refusing;
+
+impl Graph for Refusing {
+    fn record(&mut self, _work: &mut dyn FnMut()) -> Result<(), String> {
+        Err("the device is busy".into())
+    }
+
+    fn replay(&mut self, _work: &mut dyn FnMut()) -> Result<(), String> {
+        unreachable!("nothing was recorded")
+    }
+}
+
+const AGAIN: NewGraph = || Ok(Box::new(Again));
+const IDLE: NewGraph = || Ok(Box::new(Idle));
+const REFUSING: NewGraph = || Ok(Box::new(Refusing));
+
+/// Rates that change with every step, in two places.
+fn changing(setup: &mut Setup) {
+    (setup.schedule.base, setup.schedule.warmup_steps) = (0.01, 12);
+    setup.optim.backbone_lr_scale = 0.3;
+    setup.optim.weight_decay = 0.01;
+}
+
+#[test]
+fn replayed_steps_have_the_bits_of_others() {
+    if !crate::backends::is_there::<Torch>("tch") {
+        return;
+    }
+    let cases: [(&str, fn(&mut Setup)); 5] = [
+        ("sgd", |_| ()),
+        ("changing rates", changing),
+        ("adamw", |setup| {
+            setup.optim.optimizer = OptimizerKind::AdamW;
+            changing(setup);
+        }),
+        ("adam, clipped", |setup| {
+            setup.optim.optimizer = OptimizerKind::Adam;
+            setup.optim.clip_grad_norm = 0.1;
+        }),
+        ("bf16", |setup| setup.precision = PrecisionKind::Bf16),
+    ];
+    for (name, change) in cases {
+        REPLAYS.store(0, Ordering::Relaxed);
+        let replayed = trained(Recorded::By(AGAIN), experiment(change));
+        // Of ten steps of the shape the fourth is recorded, and replayed at once.
+        assert_eq!(REPLAYS.load(Ordering::Relaxed), 7, "{name}");
+        for (what, graph) in [("other bits", IDLE), ("refused", REFUSING)] {
+            assert_eq!(trained(Recorded::By(graph), experiment(change)), replayed, "{name}, {what}");
+        }
+        // Rates on the device are f32, and so is the norm by which gradients are clipped. Adam soon makes much of it.
+        let plain = trained(Recorded::No, experiment(change));
+        let first = plain.0.iter().zip(&replayed.0).take(6);
+        let off = first.map(|(one, other)| (one - other).abs() / other.abs());
+        assert!(off.fold(0.0, f64::max) < 1e-4, "{name}: {plain:?} instead of {replayed:?}");
+        if ["sgd", "changing rates", "bf16"].contains(&name) {
+            assert_eq!(plain.1, replayed.1, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_is_refused() {
+    if !crate::backends::is_there::<Torch>("tch") {
+        return;
+    }
+    let refusal = |graph: NewGraph, change: fn(&mut Setup)| {
+        let mut experiment = experiment(change);
+        experiment.plan.recorded = Recorded::By(graph);
+        try_train::<Torch>(&narrow(Stem::Cifar), experiment).err().expect("it is refused").to_string()
+    };
+    let cases: [fn(&mut Setup); 4] = [
+        |setup| setup.precision = PrecisionKind::F16,
+        |setup| setup.optim.optimizer = OptimizerKind::Lars,
+        |setup| setup.accumulation_steps = 2,
+        |setup| (setup.world_size, setup.devices) = (2, vec![0, 1]),
+    ];
+    for change in cases {
+        let error = refusal(AGAIN, change);
+        assert!(error.contains("one replica, f32 or bf16") && error.contains("--cuda-graph off"), "{error}");
+    }
+    let error = refusal(|| Err("there is no CUDA device".into()), |_| ());
+    assert!(error.contains("there is no CUDA device; train with --cuda-graph off"), "{error}");
+    assert_eq!(<Torch as HostBackend>::graph(0).err().as_deref(), Some("LibTorch finds no CUDA device"));
+}
+
+/// Of the LibTorch that this program runs with, if that one is for CUDA.
+#[cfg(target_os = "linux")]
+#[test]
+fn libtorchs_library_has_the_graphs_members() {
+    <Torch as HostBackend>::open(0).unwrap();
+    let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ours = loaded.split_whitespace().find(|word| word.ends_with("/libtorch_cpu.so")).unwrap();
+    let library = std::path::Path::new(ours).with_file_name("libtorch_cuda.so");
+    if !library.exists() {
+        return crate::skipped::skip("LibTorch is for processors only");
+    }
+    let Ok(shown) = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output() else {
+        return crate::skipped::skip("nm is not installed");
+    };
+    let symbols = String::from_utf8(shown.stdout).unwrap();
+    let symbols: std::collections::HashSet<&str> =
+        symbols.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    for symbol in kiln_ops::GRAPH_SYMBOLS {
+        assert!(symbols.contains(symbol.to_str().unwrap()), "{symbol:?} is not in {}", library.display());
+    }
+}
