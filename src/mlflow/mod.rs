@@ -159,9 +159,9 @@ impl Upload {
         }
         let name = variable("MLFLOW_EXPERIMENT_NAME").unwrap_or(EXPERIMENT.into());
         let known = json!({"filter": format!("name = '{name}'"), "max_results": 1});
-        let known = self.server.post("experiments/search", &known)?["experiments"][0]["experiment_id"].take();
+        let known = self.server.post("experiments/search", &known)?["experiments"][0]["experiment_id"].clone();
         let experiment = match known {
-            Value::Null => self.server.post("experiments/create", &json!({"name": name}))?["experiment_id"].take(),
+            Value::Null => self.server.post("experiments/create", &json!({"name": name}))?["experiment_id"].clone(),
             known => known,
         };
         let begin = now();
@@ -169,6 +169,9 @@ impl Upload {
         let run = json!({"experiment_id": experiment, "start_time": begin, "run_name": run});
         let info = &self.server.post("runs/create", &run)?["run"]["info"];
         let [run, artifacts] = ["run_id", "artifact_uri"].map(|key| info[key].as_str().unwrap_or_default().to_string());
+        if run.is_empty() {
+            return Err("it made no run".into());
+        }
         self.sent = Sent { run, artifacts, begin, ..Sent::default() };
         self.remember()?;
         for part in self.parameters().chunks(PARAMETERS) {
