@@ -10,9 +10,10 @@ use kiln_system::Result;
 use super::run::Run;
 use super::{evaluation, page};
 
-/// The shortest time between two pages.
-const PAUSE: Duration = Duration::from_secs(1);
-/// One part in so many of the time goes into pages at most: those of long runs cost more.
+/// The shortest and the longest time between two pages.
+const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// Within these bounds one part in so many of the time goes into pages: those of long runs cost more, and the first one
+/// of a run reads all of its log.
 const PARTS: u32 = 20;
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Followed {
                     (entry.file_name(), about).hash(&mut hasher);
                 }
             }
-            (self.seen, self.next) = (hasher.finish(), Instant::now() + PAUSE);
+            (self.seen, self.next) = (hasher.finish(), Instant::now() + PAUSE[0]);
         }
         self.seen
     }
@@ -58,7 +59,7 @@ impl Followed {
             self.run.refresh();
             self.page = Arc::new(page::live(&self.run, self.has_buttons));
             self.shown = self.seen;
-            self.next = self.next.max(Instant::now() + PARTS * begin.elapsed());
+            self.next = Instant::now() + (PARTS * begin.elapsed()).clamp(PAUSE[0], PAUSE[1]);
         }
         self.page.clone()
     }
