@@ -15,6 +15,7 @@ use crate::small::{narrow, plan_of, setup, train_with, try_train};
 use crate::stages::{outcome, reports};
 
 type Torch = LibTorch<f32>;
+type Change = fn(&mut Setup);
 
 /// Five batches of an epoch have a shape, the sixth has another.
 const IMAGES: usize = 22;
@@ -94,7 +95,7 @@ fn replayed_steps_have_the_bits_of_others() {
     if !crate::backends::is_there::<Torch>("tch") {
         return;
     }
-    let cases: [(&str, fn(&mut Setup)); 5] = [
+    let cases: [(&str, Change); 5] = [
         ("sgd", |_| ()),
         ("changing rates", changing),
         ("adamw", |setup| {
@@ -131,12 +132,12 @@ fn what_cannot_be_recorded_is_refused() {
     if !crate::backends::is_there::<Torch>("tch") {
         return;
     }
-    let refusal = |graph: NewGraph, change: fn(&mut Setup)| {
+    let refusal = |graph: NewGraph, change: Change| {
         let mut experiment = experiment(change);
         experiment.plan.recorded = Recorded::By(graph);
         try_train::<Torch>(&narrow(Stem::Cifar), experiment).err().expect("it is refused").to_string()
     };
-    let cases: [fn(&mut Setup); 4] = [
+    let cases: [Change; 4] = [
         |setup| setup.precision = PrecisionKind::F16,
         |setup| setup.optim.optimizer = OptimizerKind::Lars,
         |setup| setup.accumulation_steps = 2,

@@ -149,17 +149,16 @@ mod tests {
     }
 
     #[test]
-    fn averages_of_several_layers_move_by_the_momentum() {
+    fn averages_of_several_layers_move_by_the_momentum_where_they_are() {
         let [running, batch] = [0, 1].map(|shift| [3, 8].map(|length| TchTensor::new(noise(&[length]) + shift)));
-        let before = running.each_ref().map(|running| running.tensor.copy());
+        let before = running.each_ref().map(|running| (running.tensor.copy(), running.tensor.data_ptr()));
         average(&running, &batch, 0.1);
-        for ((average, before), batch) in running.iter().zip(before).zip(&batch) {
+        for ((average, (before, place)), batch) in running.iter().zip(before).zip(&batch) {
             let expected = before * 0.9 + &batch.tensor * 0.1;
-            assert!(average.tensor.allclose(&expected, 1e-6, 1e-7, false));
+            assert!(average.tensor.allclose(&expected, 1e-6, 1e-7, false) && average.tensor.data_ptr() == place);
         }
         let counts = [4, 7].map(|count: i64| TchTensor::new(Tensor::from_slice(&[count])));
         count(&counts);
-        let counted = counts.iter().map(|count| count.tensor.int64_value(&[0]));
-        assert_eq!(counted.collect::<Vec<_>>(), [5, 8]);
+        assert_eq!(counts.map(|count| count.tensor.int64_value(&[0])), [5, 8]);
     }
 }
