@@ -79,10 +79,10 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     write_runs(runs.iter().map(|directory| Run::read(directory)).collect::<Result<_>>()?, to)
 }
 
-/// As [`write`], of the runs of a sweep, each with the settings that the sweep varies.
+/// As [`write()`], of the runs of a sweep, each with the settings that the sweep varies.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 pub fn write_sweep(runs: Vec<(PathBuf, Vec<(String, String)>)>, to: &Path) -> Result<()> {
     let read = |(directory, varied): (PathBuf, _)| Ok(Run { varied, ..Run::read(&directory)? });
     write_runs(runs.into_iter().map(read).collect::<Result<_>>()?, to)
