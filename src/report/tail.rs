@@ -2,13 +2,16 @@
 //! lines.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use kiln_system::file::{self, GIB};
+use kiln_system::file::{self, GIB, MIB};
 
 use crate::metrics::Record;
+
+/// The longest line that may be a record: the first one holds all settings.
+const LONGEST: u64 = MIB;
 
 /// How far a log has been read.
 #[derive(Debug, Default)]
@@ -48,25 +51,28 @@ impl Tail {
         let Some(file) = &self.file else { return Ok(()) };
         let mut reader = BufReader::new(file);
         reader.seek(SeekFrom::Start(self.read))?;
-        let mut line = Vec::new();
-        self.is_cut = false;
-        while reader.read_until(b'\n', &mut line)? > 0 {
-            if !line.ends_with(b"\n") {
-                self.is_cut = true;
-                break;
+        let (mut line, mut length) = (Vec::new(), 0);
+        loop {
+            line.clear();
+            length += (&mut reader).take(LONGEST).read_until(b'\n', &mut line)? as u64;
+            if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+                // The rest of a line that is no record.
+                continue;
+            }
+            self.is_cut = length > 0 && !line.ends_with(b"\n");
+            if length == 0 || self.is_cut {
+                return Ok(());
             }
             match serde_json::from_slice(&line) {
-                Ok(record) => take(record),
-                Err(_) => {
+                Ok(record) if length <= LONGEST => take(record),
+                _ => {
                     self.damaged += 1;
                     self.first = if self.damaged == 1 { self.lines + 1 } else { self.first };
                 }
             }
             self.lines += 1;
-            self.read += line.len() as u64;
-            line.clear();
+            self.read += std::mem::take(&mut length);
         }
-        Ok(())
     }
 
     /// What is wrong with the log, one sentence each.
