@@ -19,19 +19,10 @@ use kiln_ops::{Full, PrecisionKind, TrainBackend, primitive};
 use parking_lot::Mutex;
 
 use crate::ops::noise::noise;
+use crate::optim::KINDS;
 use crate::reference::run::Recorder;
 
 type Torch = LibTorch<f32>;
-
-const KINDS: [OptimizerKind; 7] = [
-    OptimizerKind::Sgd,
-    OptimizerKind::Adam,
-    OptimizerKind::AdamW,
-    OptimizerKind::NAdamW,
-    OptimizerKind::RmsProp,
-    OptimizerKind::Lars,
-    OptimizerKind::Lamb,
-];
 
 #[derive(Module, Debug)]
 struct Network<B: Backend> {

@@ -14,6 +14,16 @@ use crate::python::ask;
 
 mod schedule;
 
+pub const KINDS: [OptimizerKind; 7] = [
+    OptimizerKind::Sgd,
+    OptimizerKind::Adam,
+    OptimizerKind::AdamW,
+    OptimizerKind::NAdamW,
+    OptimizerKind::RmsProp,
+    OptimizerKind::Lars,
+    OptimizerKind::Lamb,
+];
+
 fn fixture() -> Value {
     serde_json::from_str(include_str!("fixtures/optimizers.json")).unwrap()
 }
@@ -233,15 +243,7 @@ fn arenas_change_nothing<B: HostBackend>() {
     let sum = |values: Vec<Vec<f32>>| values.concat().iter().map(|value| f64::from(*value)).sum::<f64>();
     assert!((sum(numbers(packed.clone())) - sum(numbers(values(0)))).abs() < 1e-6, "the rest is zero");
     assert_eq!(numbers(together.unpack(packed)), numbers(values(0)));
-    for optimizer in [
-        OptimizerKind::Sgd,
-        OptimizerKind::Adam,
-        OptimizerKind::AdamW,
-        OptimizerKind::NAdamW,
-        OptimizerKind::RmsProp,
-        OptimizerKind::Lars,
-        OptimizerKind::Lamb,
-    ] {
+    for optimizer in KINDS {
         let config = OptimConfig {
             optimizer,
             momentum: 0.9,
