@@ -17,8 +17,9 @@ use crate::reference::run::{Recorded, Setup, run_from};
 use crate::small;
 
 on_every_backend! {
-    gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.985, 0.92);
-    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.99, 0.98);
+    gradients_in_bf16_point_where_those_in_f32_do
+        => || near_f32::<TestBackend>(PrecisionKind::Bf16, [0.997, 0.990], 0.92);
+    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, [0.999, 1.0], 0.98);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
@@ -26,15 +27,17 @@ on_every_backend! {
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
 
-/// The cosines of the 62 tensors' gradients with those in f32 reach `mean` on average and `least` each. On these
-/// batches those of torch 2.9.0's own autocast are 0.997 and 0.984 (CIFAR stem), 0.990 and 0.941 in bf16, 0.999 and
-/// 0.997, 1.000 and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in `layer2.0` of the
-/// ImageNet stem one lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by 0.18.
-fn near_f32<B: HostBackend>(precision: PrecisionKind, mean: f64, least: f64) {
+/// The cosines of the 62 tensors' gradients with those in f32 reach `least` each, and on average those of torch 2.9.0's
+/// own autocast with the CIFAR and the ImageNet stem, of three digits; devices may sum in other ways. Its least are
+/// 0.984 and 0.941 in bf16, 0.997 and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in
+/// `layer2.0` of the ImageNet stem one lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by
+/// 0.18.
+fn near_f32<B: HostBackend>(precision: PrecisionKind, autocast: [f64; 2], least: f64) {
     if !computes_in::<B>(precision) {
         return;
     }
-    for stem in [Stem::Cifar, Stem::Imagenet] {
+    for (stem, autocast) in [Stem::Cifar, Stem::Imagenet].into_iter().zip(autocast) {
+        let mean = autocast - if B::is_processor() { 0.0005 } else { 0.01 };
         let full = in_precision::<B>(stem, PrecisionKind::F32);
         let half = in_precision::<B>(stem, precision);
         close_gradients(stem, &half, &full, mean, least);
@@ -53,7 +56,9 @@ fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, mean: f64
         let [ours, theirs] = [product(|a, _| a * a), product(|_, b| b * b)].map(f64::sqrt);
         let (cosine, ratio) = (product(|a, b| a * b) / (ours * theirs), ours / theirs);
         assert!(cosine >= least, "{stem:?} {name}: cosine {cosine:.4}");
-        assert!((ratio - 1.0).abs() <= 0.25, "{stem:?} {name}: {ratio:.4} of the norm in f32");
+        // Gradients of biases are sums that almost cancel before a batch-norm: rounding decides their norm.
+        let may_cancel = name.ends_with("bias");
+        assert!(may_cancel || (ratio - 1.0).abs() <= 0.25, "{stem:?} {name}: {ratio:.4} of the norm in f32");
         cosine
     };
     let average = half.gradients.iter().map(cosine).sum::<f64>() / 62.0;
@@ -80,7 +85,8 @@ fn overflow<B: HostBackend>() {
     let first_good = skipped.iter().position(|skipped| *skipped == 0).expect("the scale comes down to one that fits");
     assert!(first_good > 0, "nothing overflowed");
     assert_eq!(skipped[..first_good], Vec::from_iter(1..=first_good));
-    assert_eq!(skipped[first_good..], vec![0; done.steps.len() - first_good]);
+    // The scale that fits is the largest one: a later step may overflow again, and then fits with half of it.
+    assert!(skipped[first_good..].iter().all(|skipped| *skipped <= 1), "{skipped:?}");
     let state = |step: usize| &done.states[step];
     for step in 1..first_good {
         assert_eq!(state(step).weights, state(0).weights, "a step that is left out changes nothing");
@@ -89,9 +95,10 @@ fn overflow<B: HostBackend>() {
     }
     let last = done.states.last().unwrap();
     assert_ne!(last.weights, state(0).weights);
-    assert_eq!(last.position.loss_scale.good_steps, done.steps.len() - first_good);
+    let last_skipped = skipped.iter().rposition(|skipped| *skipped > 0).unwrap();
+    assert_eq!(last.position.loss_scale.good_steps, done.steps.len() - 1 - last_skipped);
     assert!(last.weights.values().all(finite), "infinity got into the weights");
-    assert!(done.steps[first_good..].iter().all(|step| step.gradient_norm.is_finite()));
+    assert!(done.steps.iter().all(|step| step.skipped > 0 || step.gradient_norm.is_finite()));
 }
 
 /// Weights so large that the loss itself overflows: its steps are left out, and their samples are seen all the same,
@@ -142,7 +149,7 @@ fn divergence<B: HostBackend>() {
 /// The flex backend has no instructions for halves.
 #[cfg(feature = "flex")]
 #[test]
-fn a_slow_half_type_is_named_and_another_trainers_word_for_it_becomes_f32() {
+fn a_half_type_without_instructions_is_named_and_another_trainers_word_for_it_becomes_f32() {
     let place = Workplace::new();
     let plan = |run: &str, arguments: &[&str]| {
         let output = place.small(run, &[&["--backend=flex", "--dry-run"], arguments].concat()).output().unwrap();
@@ -151,12 +158,12 @@ fn a_slow_half_type_is_named_and_another_trainers_word_for_it_becomes_f32() {
     for insisting in [&["--precision=f16"][..], &["--amp", "--precision=f16"]] {
         let (plan, warning) = plan("asked", insisting);
         assert!(plan.contains("f16 with f32 weights"), "{plan}");
-        assert!(warning.contains("warning: here f16 is slow"), "{warning}");
+        assert!(warning.contains("warning: here f16 is no faster"), "{warning}");
     }
     for word in ["--amp", "trainer.precision=16-mixed", "--fp16"] {
         let (plan, _) = plan("word", &[word]);
-        assert!(plan.contains("note: here f16 is slow") && plan.contains(", f32"), "{plan}");
+        assert!(plan.contains("note: here f16 is no faster") && plan.contains(", f32"), "{plan}");
         assert!(!plan.contains("f16 with f32 weights"), "{plan}");
     }
-    assert!(!plan("full", &[]).0.contains("slow"));
+    assert!(!plan("full", &[]).0.contains("no faster"));
 }

@@ -1,12 +1,13 @@
-//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, f32
-//! or bf16, and each step passes over memory once.
+//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]` of any
+//! [`Activation`], and each step passes over memory once.
 //!
 //! Pixels are split into pieces by the number of channels alone. A piece is summed in f32 around its own mean, the
 //! pieces in f64 and in order: results do not depend on threads.
 
 use std::mem::MaybeUninit;
 
-use super::epilogue::{Activation, Epilogue};
+use super::activation::Activation;
+use super::epilogue::Epilogue;
 use super::pieces::{ParallelFor, on_pieces};
 use super::vector::vectorized;
 

@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::activation::Activation;
 use super::direct::{self, Geometry};
 use super::epilogue::Epilogue;
 use super::winograd::Winograd;
@@ -42,7 +43,13 @@ impl Convolution {
     }
 
     /// Writes the output. Panics if there is an epilogue and [`Convolution::takes_epilogue`] is false.
-    pub fn forward(&self, x: &[f32], weight: &[f32], epilogue: Option<Epilogue>, output: &mut [MaybeUninit<f32>]) {
+    pub fn forward<T: Activation>(
+        &self,
+        x: &[T],
+        weight: &[f32],
+        epilogue: Option<Epilogue<T>>,
+        output: &mut [MaybeUninit<T>],
+    ) {
         match self.winograd {
             Some(plan) => plan.forward_with(x, weight, epilogue, output),
             None => {
@@ -53,14 +60,14 @@ impl Convolution {
     }
 
     /// Writes the gradient of the weight, `[outputs, inputs, height, width]`.
-    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
+    pub fn weight_gradient<T: Activation>(&self, x: &[T], gradient: &[T], weight: &mut [MaybeUninit<f32>]) {
         match self.winograd {
             Some(plan) => plan.weight_gradient(x, gradient, weight),
             None => direct::weight_gradient(&self.geometry, x, gradient, weight),
         }
     }
 
-    pub fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
+    pub fn input_gradient<T: Activation>(&self, weight: &[f32], gradient: &[T], x: &mut [MaybeUninit<T>]) {
         match self.winograd {
             Some(plan) => plan.input_gradient(gradient, weight, x),
             None => direct::input_gradient(&self.geometry, weight, gradient, x),

@@ -3,41 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use half::bf16;
-
-use super::halves::{half_of, widened};
-
-/// The type of activations in the host's memory. All arithmetic is f32.
-pub trait Activation: Copy + Send + Sync {
-    fn widened(self) -> f32;
-
-    /// The nearest value of this type.
-    fn of(value: f32) -> Self;
-}
-
-impl Activation for f32 {
-    #[inline(always)]
-    fn widened(self) -> f32 {
-        self
-    }
-
-    #[inline(always)]
-    fn of(value: f32) -> Self {
-        value
-    }
-}
-
-impl Activation for bf16 {
-    #[inline(always)]
-    fn widened(self) -> f32 {
-        widened(self)
-    }
-
-    #[inline(always)]
-    fn of(value: f32) -> Self {
-        half_of(value)
-    }
-}
+use super::activation::Activation;
 
 /// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`; values are
 /// `[pixels][channels]`.

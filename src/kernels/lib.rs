@@ -1,8 +1,9 @@
 //! Kernels of convolutional networks for processors: loops over slices in the host's memory.
 //!
 //! What is here has the same bits on every instruction set and with any number of threads: all sets execute one order
-//! of operations ([`Set`]), and work is split by the sizes alone. Images are `[batch, height, width, channels]`, f32
-//! or, in batch-norm, bf16; the caller brings the memory and, as a [`ParallelFor`], the threads.
+//! of operations ([`Set`]), and work is split by the sizes alone. Images are `[batch, height, width, channels]` of
+//! f32, bf16 or f16 ([`Activation`]); arithmetic is f32. The caller brings the memory and, as a [`ParallelFor`], the
+//! threads.
 //!
 //! - [`Convolution`]: the three products of a convolution, by Winograd's algorithm (`winograd`) where it applies, else
 //!   by the definition (`direct`).
@@ -14,6 +15,7 @@
 //!
 //! This crate knows no tensor library, network or device.
 
+mod activation;
 mod batch_norm;
 mod convolution;
 mod direct;
@@ -25,12 +27,13 @@ pub mod update;
 mod vector;
 mod winograd;
 
+pub use activation::{Activation, narrow};
 pub use batch_norm::BatchNorm;
 pub use convolution::Convolution;
 pub use direct::Geometry;
-pub use epilogue::{Activation, Epilogue};
-pub use halves::{Half, LEAST_ROUNDED, half_of, widened};
+pub use epilogue::Epilogue;
+pub use halves::{Half, LEAST_ROUNDED};
 pub use pieces::ParallelFor;
 pub use trim::Trim;
-pub use vector::{F32Memory, LANES, Set, transpose, vectorized};
+pub use vector::{LANES, Memory, Set, transpose, vectorized};
 pub use winograd::Winograd;

@@ -3,7 +3,9 @@
 use std::iter::repeat;
 use std::mem::MaybeUninit;
 
+use super::activation::Activation;
 use super::pieces::{PIECE, ParallelFor, on_pieces};
+use super::vector::vectorized;
 
 /// Partial sums side by side: what the widest registers hold.
 const WIDTH: usize = 16;
@@ -177,7 +179,7 @@ pub fn lars(mut parameter: Parameter<'_>, velocity: &mut [f32], step: &Lars, par
 }
 
 /// `left += right`.
-pub fn add(left: &mut [f32], right: &[f32], parallel_for: ParallelFor) {
+pub fn add<T: Activation>(left: &mut [T], right: &[T], parallel_for: ParallelFor) {
     combine(left, right, parallel_for, |left, right| left + right);
 }
 
@@ -187,9 +189,17 @@ pub fn blend(left: &mut [f32], right: &[f32], shares: [f64; 2], parallel_for: Pa
     combine(left, right, parallel_for, |left, right| left * kept + right * new);
 }
 
-fn combine(left: &mut [f32], right: &[f32], parallel_for: ParallelFor, value: impl Fn(f32, f32) -> f32 + Sync) {
+fn combine<T: Activation>(
+    left: &mut [T],
+    right: &[T],
+    parallel_for: ParallelFor,
+    value: impl Fn(f32, f32) -> f32 + Sync,
+) {
+    let combine = |(left, right): (&mut [T], &[T])| {
+        left.iter_mut().zip(right).for_each(|(left, right)| *left = T::of(value(left.widened(), right.widened())));
+    };
     on_pieces(left.chunks_mut(PIECE).zip(right.chunks(PIECE)), parallel_for, |(left, right)| {
-        left.iter_mut().zip(*right).for_each(|(left, right)| *left = value(*left, *right));
+        vectorized(combine, (&mut **left, *right));
     });
 }
 

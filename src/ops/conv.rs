@@ -15,7 +15,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Slice, Tensor, TensorMetadata};
+use burn::tensor::{FloatDType, Slice, Tensor, TensorMetadata};
 use kiln_kernels::Trim;
 
 use super::batch_norm::BatchNormOps;
@@ -30,7 +30,7 @@ use super::{primitive, tensor};
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
 pub trait GradientListener: Send + Sync {
     /// What is registered as the gradient of `parameter` in place of `gradient`, a [`FloatTensor`] of the backend that
-    /// computes, in f32, if the parameter is: that, or its sum with the gradients of earlier passes, of the same type.
+    /// computes, in f32: that, or its sum with the gradients of earlier passes, of the same type.
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any>;
 
     /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes,
@@ -56,15 +56,18 @@ pub struct ParameterListener {
 /// The products of a convolution that a backend may compute faster.
 ///
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs / groups, kernel_height, kernel_width]`,
-/// `gradient` (of the output) `[batch, outputs, out_height, out_width]`.
+/// `gradient` (of the output) `[batch, outputs, out_height, out_width]`. The weight is that of
+/// [`ConvOps::conv_weight`]; its gradient may be f32 whatever the type of `x`.
 pub trait ConvOps: HostOps + BatchNormOps {
     /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then
     /// sums in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours round
     /// differently with each instruction set, and its products of matrices may; elsewhere they are slower.
     const CHANNELS_INNERMOST: bool = false;
 
-    /// Whether the three products take several groups; else they are called with one group only.
-    const HAS_GROUPS: bool = false;
+    /// Whether the three products take several groups of such images; else they are called with one group only.
+    fn has_groups(_x: &FloatTensor<Self>) -> bool {
+        false
+    }
 
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
     /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
@@ -73,9 +76,9 @@ pub trait ConvOps: HostOps + BatchNormOps {
         images
     }
 
-    /// The weight in the memory layout of all three products with `x`, converted once.
-    fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
-        weight
+    /// The weight in the type and the memory layout of all three products with `x`, converted once.
+    fn conv_weight(weight: FloatTensor<Self>, x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
+        as_type::<Self>(weight, x.dtype().into())
     }
 
     /// The output, `[batch, outputs, out_height, out_width]`.
@@ -110,6 +113,7 @@ pub trait ConvOps: HostOps + BatchNormOps {
         _listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
+        let weight = Self::conv_weight(weight, &x, sliding);
         by_group::<Self, 2>([x, weight], 1, sliding, Self::conv_forward)
     }
 
@@ -153,7 +157,7 @@ pub(super) fn by_group<B: ConvOps, const N: usize>(
     sliding: Sliding,
     product: impl Fn([FloatTensor<B>; N], Sliding) -> FloatTensor<B>,
 ) -> FloatTensor<B> {
-    if sliding.groups == 1 || B::HAS_GROUPS {
+    if sliding.groups == 1 || B::has_groups(&operands[0]) {
         return product(operands, sliding);
     }
     let part = |operand: usize, group: usize| {
@@ -187,6 +191,8 @@ struct ConvBackward;
 struct Saved<B: Backend> {
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
+    /// The type of the parameter, and so of its gradient.
+    dtype: FloatDType,
     sliding: Sliding,
     trim: Option<Trim>,
     listener: Option<ParameterListener>,
@@ -198,17 +204,15 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let [x_node, weight_node] = ops.parents;
         let gradient = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, sliding, trim, listener } = ops.state;
+        let Saved { x, weight, dtype, sliding, trim, listener } = ops.state;
         if let Some(node) = weight_node {
             let operands = [&x, &weight, &gradient].map(Clone::clone);
             let found = by_group::<B, 3>(operands, 0, sliding, B::conv_weight_gradient);
-            let mut found = trim.iter().fold(found, B::conv_untrimmed);
+            let mut found = as_type::<B>(trim.iter().fold(found, B::conv_untrimmed), dtype);
             if let Some(ParameterListener { listener, parameter }) = listener {
-                if found.dtype() == DType::F32 {
-                    let sum = listener.accumulated(parameter, Box::new(found));
-                    found = *sum.downcast().expect("a sum is of the type of its summands");
-                }
-                listener.ready(parameter, &|| Box::new(as_type::<B>(found.clone(), FloatDType::F32)));
+                let sum = listener.accumulated(parameter, Box::new(found));
+                found = *sum.downcast().expect("a sum is of the type of its summands");
+                listener.ready(parameter, &|| Box::new(found.clone()));
             }
             grads.register::<B>(node.id, found);
         }
@@ -236,12 +240,14 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
-        let image = x.primitive.clone();
+        let (image, dtype) = (x.primitive.clone(), weight.primitive.dtype().into());
         let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
         let kernel = B::conv_weight(kernel, &image, sliding);
         let output = by_group::<B, 2>([image.clone(), kernel.clone()], 1, sliding, B::conv_forward);
         let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listener }, output),
+            OpsKind::Tracked(step) => {
+                step.finish(Saved { x: image, weight: kernel, dtype, sliding, trim, listener }, output)
+            }
             OpsKind::UnTracked(step) => step.finish(output),
         };
         // The parents must live until this step is registered: see `batch_norm_backward.rs`.

@@ -7,8 +7,8 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
-use kiln_kernels::{LEAST_ROUNDED, half_of, widened};
+use burn::tensor::{DType, FloatDType, Shape, TensorMetadata, bf16};
+use kiln_kernels::{Activation, LEAST_ROUNDED};
 use rayon::prelude::*;
 
 use super::traffic::{reading, writing};
@@ -94,7 +94,7 @@ pub trait HostOps: Backend {
     /// The values of an f32 vector rounded to the nearest bf16.
     fn rounded(mut x: Shared<Self>) -> Shared<Self> {
         if let Some(values) = Self::values_mut(&mut x) {
-            values.par_iter_mut().with_min_len(LEAST_ROUNDED).for_each(|value| *value = widened(half_of(*value)));
+            values.par_iter_mut().with_min_len(LEAST_ROUNDED).for_each(|value| *value = bf16::of(*value).widened());
             return x;
         }
         primitive(tensor::<Self::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))

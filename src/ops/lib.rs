@@ -59,7 +59,7 @@ pub use sliding::{Algorithm, Sliding};
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;
 #[cfg(feature = "tch")]
-pub use torch::{GRAPH_SYMBOLS, choose_kernels, cuda_devices, cuda_graph};
+pub use torch::{GRAPH_SYMBOLS, choose_kernels, cuda_devices, cuda_graph, has_instructions};
 pub use traffic::{BetweenSteps, Traffic, reading, traffic};
 pub use transfer::{download, download_each, from_values, upload, with_values};
 pub use update::{AdamW, Lars, Sgd, UpdateOps};

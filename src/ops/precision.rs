@@ -85,7 +85,8 @@ pub trait Precision<B: TrainBackend>: Debug + 'static {
     /// To the compute backend, in the precision's type.
     fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
 
-    /// To the compute backend, in f32: for batch-norm's parameters and statistics.
+    /// To the compute backend, in f32: for kernels, which a convolution converts if it must, and for batch-norm's
+    /// parameters and statistics.
     fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
 
     /// To the home backend, in f32.

@@ -21,8 +21,8 @@ const FLOAT: usize = 4;
 const PROGRAM: f64 = 160.0 * 1024.0 * 1024.0;
 
 /// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint
-/// more room than its disk, the network larger images, or a half type is slow. Devices with memory of their own are not
-/// asked.
+/// more room than its disk, the network larger images, or a half type is no faster. Devices with memory of their own
+/// are not asked.
 pub(super) fn cautions(
     backend: &dyn Backend,
     config: &Config,
@@ -51,14 +51,14 @@ pub(super) fn cautions(
         )
     });
     let slow = slow_precision(backend, config.run.precision)
-        .map(|slow| format!("warning: {slow}, so a step takes several times as long as in f32; use --precision f32"));
+        .map(|slow| format!("warning: {slow}; it saves memory, and --precision f32 rounds less"));
     memory.into_iter().chain(disk).chain(small_images(config, prepared)).chain(slow).collect()
 }
 
-/// The reason if a step in `precision` is slow.
+/// The reason if a step in `precision` is not faster than in f32.
 pub(super) fn slow_precision(backend: &dyn Backend, precision: PrecisionKind) -> Option<String> {
     let reason = "this processor or backend has no instructions for it";
-    (!backend.is_fast_in(precision)).then(|| format!("here {} is slow: {reason}", precision.name()))
+    (!backend.is_fast_in(precision)).then(|| format!("here {} is no faster than f32: {reason}", precision.name()))
 }
 
 /// The warning if small images are enlarged for an untrained network.

@@ -73,7 +73,7 @@ fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
     result
 }
 
-/// Uses f32 instead of a half type that was chosen for speed but is slow here, and returns a note.
+/// Uses f32 instead of a half type that was chosen for speed but is no faster here, and returns a note.
 fn choose_precision(backend: &dyn Backend, run: &mut RunConfig) -> Option<String> {
     let slow = slow_precision(backend, run.precision).filter(|_| run.half_if_fast)?;
     let name = run.precision.name();

@@ -4,7 +4,9 @@ use std::mem::MaybeUninit;
 
 use kiln_kernels::{Convolution, Geometry, ParallelFor, Trim};
 
-use super::{alone, assert_close, backwards, noise};
+use half::{bf16, f16};
+
+use super::{Stored, alone, assert_close, assert_stored, backwards, noise, rounded};
 
 /// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no
 /// block.
@@ -18,8 +20,8 @@ const SIZES: [([usize; 4], usize, usize, usize, usize); 7] = [
     ([33, 32, 2, 2], 32, 3, 1, 1),
 ];
 
-fn written(length: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
-    let mut values = vec![MaybeUninit::new(f32::NAN); length];
+fn written<T: Stored>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
+    let mut values = vec![MaybeUninit::new(T::of(f32::NAN)); length];
     write(&mut values);
     // SAFETY: each value was initialised above.
     values.into_iter().map(|value| unsafe { value.assume_init() }).collect()
@@ -27,6 +29,12 @@ fn written(length: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f3
 
 #[test]
 fn products_are_those_of_the_definition_and_do_not_depend_on_threads() {
+    products::<f32>();
+    products::<bf16>();
+    products::<f16>();
+}
+
+fn products<T: Stored>() {
     for (x, outputs, kernel, stride, padding) in SIZES {
         let [batch, inputs, height, width] = x;
         let geometry = |parallel_for: ParallelFor| {
@@ -34,9 +42,10 @@ fn products_are_those_of_the_definition_and_do_not_depend_on_threads() {
             Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for }
         };
         let [rows, columns] = geometry(alone).output();
-        let images = noise(batch * height * width * inputs, 1);
+        let images = rounded::<T>(noise(batch * height * width * inputs, 1));
         let weight = noise(outputs * inputs * kernel * kernel, 2);
-        let gradient = noise(batch * rows * columns * outputs, 3);
+        let gradient = rounded::<T>(noise(batch * rows * columns * outputs, 3));
+        let wide = |value: T| f64::from(value.widened());
         let [mut y, mut dw, mut dx] = [gradient.len(), weight.len(), images.len()].map(|length| vec![0.0_f64; length]);
         for n in 0..batch {
             for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
@@ -49,9 +58,9 @@ fn products_are_those_of_the_definition_and_do_not_depend_on_threads() {
                     let pixel = ((n * rows + row) * columns + column) * outputs;
                     for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
                         let tap = ((o * inputs + i) * kernel + ky) * kernel + kx;
-                        y[pixel + o] += f64::from(images[image + i]) * f64::from(weight[tap]);
-                        dw[tap] += f64::from(images[image + i]) * f64::from(gradient[pixel + o]);
-                        dx[image + i] += f64::from(gradient[pixel + o]) * f64::from(weight[tap]);
+                        y[pixel + o] += wide(images[image + i]) * f64::from(weight[tap]);
+                        dw[tap] += wide(images[image + i]) * wide(gradient[pixel + o]);
+                        dx[image + i] += wide(gradient[pixel + o]) * f64::from(weight[tap]);
                     }
                 }
             }
@@ -59,16 +68,15 @@ fn products_are_those_of_the_definition_and_do_not_depend_on_threads() {
         for is_direct in [false, true] {
             let products = |threads: ParallelFor| {
                 let plan = Convolution::new(geometry(threads), is_direct);
-                [
-                    written(y.len(), |output| plan.forward(&images, &weight, None, output)),
-                    written(dw.len(), |output| plan.weight_gradient(&images, &gradient, output)),
-                    written(dx.len(), |output| plan.input_gradient(&weight, &gradient, output)),
-                ]
+                let output = written::<T>(y.len(), |output| plan.forward(&images, &weight, None, output));
+                let input = written::<T>(dx.len(), |output| plan.input_gradient(&weight, &gradient, output));
+                (output, written(dw.len(), |output| plan.weight_gradient(&images, &gradient, output)), input)
             };
             let found = products(alone);
-            for (found, expected) in found.iter().zip([&y, &dw, &dx]) {
-                assert_close(found, expected, &format!("{x:?} to {outputs}, kernel {kernel}, direct {is_direct}"));
-            }
+            let what = format!("{x:?} to {outputs}, kernel {kernel}, direct {is_direct}");
+            assert_stored(&found.0, &y, &what);
+            assert_close(&found.1, &dw, &what);
+            assert_stored(&found.2, &dx, &what);
             assert!(products(backwards) == found, "other bits on other threads for {x:?} to {outputs}");
         }
     }

@@ -51,7 +51,7 @@ impl<B: TrainBackend> Conv2d<B> {
         x: Tensor<P::Compute, 4>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        conv2d(x, P::to_compute(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
+        conv2d(x, P::to_compute_f32(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
     }
 
     /// [`Conv2d::forward`], then [`BatchNorm::forward_with`]; in an evaluation in one pass, where the backend has it.
@@ -67,7 +67,7 @@ impl<B: TrainBackend> Conv2d<B> {
         }
         let [_, _, height, width] = x.dims();
         let kernel = context.prepared(self.weight.id, [height, width], || {
-            PreparedKernel::new(P::to_compute(self.weight.val()), &x, self.sliding)
+            PreparedKernel::new(P::to_compute_f32(self.weight.val()), &x, self.sliding)
         });
         conv2d_normalized(x, kernel, norm.inference_factors::<P>(), epilogue)
     }
@@ -186,13 +186,13 @@ impl<B: TrainBackend> BatchNorm<B> {
 
 /// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
 pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
-    let weight = P::to_compute(layer.weight.val());
     let product = if <P::Compute as ConvOps>::CHANNELS_INNERMOST {
         let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
         let sliding = Sliding { stride: 1, padding: 0, groups: 1, algorithm: Algorithm::Auto };
+        let weight = P::to_compute_f32(layer.weight.val());
         conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])
     } else {
-        x.matmul(weight)
+        x.matmul(P::to_compute(layer.weight.val()))
     };
     let bias = layer.bias.as_ref().map(|bias| P::to_compute(bias.val()).unsqueeze());
     P::to_home(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))

@@ -2,7 +2,7 @@
 //!
 //! A backward pass adds the gradient of each convolution kernel to that of the micro-batches before as soon as it is
 //! final, so that there is one set of gradients and not a second one until the end of the pass. Other parameters are
-//! small, and gradients of a lower precision of another type; both are added after it.
+//! small and added after it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ impl<B: HostBackend> GradientListener for Listener<B> {
         let Some(early) = &self.early else { return };
         // Of another type it is reduced after the backward pass.
         let Ok(gradient) = gradient().downcast::<FloatTensor<B>>() else { return };
-        // Of a lower precision, or if somebody looks at it, it has not been added yet.
+        // If somebody looks at it, it has not been added yet.
         let earlier = self.sums.iter().find_map(|sums| sums.sums.lock().get(*sums.places.get(&parameter)?)?.clone());
         early.ready(parameter, earlier.into_iter().fold(*gradient, |gradient, earlier| added(earlier, gradient)));
     }

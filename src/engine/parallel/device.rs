@@ -171,7 +171,7 @@ mod tch {
         }
 
         fn is_fast_in(precision: PrecisionKind) -> bool {
-            visible() > 0 || computes_in(precision)
+            visible() > 0 || kiln_ops::has_instructions(precision)
         }
 
         fn libraries() -> Option<String> {
@@ -201,22 +201,6 @@ mod tch {
         /// members go to sleep after each operation.
         fn stay_on_one_thread() {
             use_threads(1);
-        }
-    }
-
-    /// Whether oneDNN, LibTorch's library for processors, finds instructions for `precision` on this one; without them
-    /// it converts every value, or computes in plain loops.
-    fn computes_in(precision: PrecisionKind) -> bool {
-        match precision {
-            PrecisionKind::F32 => true,
-            #[cfg(target_arch = "x86_64")]
-            PrecisionKind::Bf16 => is_x86_feature_detected!("avx512bf16"),
-            #[cfg(target_arch = "x86_64")]
-            PrecisionKind::F16 => is_x86_feature_detected!("avx512fp16"),
-            #[cfg(target_arch = "aarch64")]
-            PrecisionKind::Bf16 => std::arch::is_aarch64_feature_detected!("bf16"),
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => false,
         }
     }
 

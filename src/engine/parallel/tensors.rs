@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor, bf16};
-use kiln_kernels::{LEAST_ROUNDED, half_of, widened};
+use kiln_kernels::{Activation, LEAST_ROUNDED};
 use kiln_ops::{HostOps, Memory, from_values, primitive, tensor, with_values};
 use rayon::prelude::*;
 
@@ -130,9 +130,9 @@ impl<B: HostBackend> Flat<B> {
                 return peers.exchange(key, values, sent, received, limit);
             }
             let halves: Vec<bf16> =
-                values.par_iter().with_min_len(LEAST_ROUNDED).map(|value| half_of(*value)).collect();
+                values.par_iter().with_min_len(LEAST_ROUNDED).map(|value| bf16::of(*value)).collect();
             let all = peers.exchange(key, &halves, sent, received, limit)?;
-            Ok(all.par_iter().with_min_len(LEAST_ROUNDED).map(|half| widened(*half)).collect())
+            Ok(all.par_iter().with_min_len(LEAST_ROUNDED).map(|half| half.widened()).collect())
         })?;
         Ok(Self(from_values(all, &device)))
     }

@@ -6,13 +6,15 @@
 
 use std::mem::MaybeUninit;
 
+use super::copy::copy_rows;
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::Images;
 use super::tile::{Row, Step, Tiles};
+use crate::activation::{Activation, narrow};
 use crate::pieces::{ParallelFor, on_pieces};
-use crate::vector::Shared;
 use crate::vector::scratch::{self, Kind};
+use crate::vector::{Memory, Shared, vectorized};
 
 /// Minimum of target pixels per task and phase, if the batch has them: a phase fills whole tiles.
 const PHASE_PIXELS: usize = 32;
@@ -42,8 +44,8 @@ struct Target {
 }
 
 /// One pass over a batch: which source pixels each target pixel sums.
-struct Gather<'a> {
-    source: Images<'a>,
+struct Gather<'a, T> {
+    source: Images<'a, T>,
     /// Pixels of the kernel.
     taps: usize,
     target: Target,
@@ -57,7 +59,7 @@ struct Gather<'a> {
 }
 
 /// `output[n, o] = sum over i of x[n, i] * weight[o, i]`, into `output`.
-pub(crate) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
+pub(crate) fn forward<T: Activation>(g: &Geometry, x: &[T], weight: &[f32], output: &mut [MaybeUninit<T>]) {
     let depth = g.inputs * g.taps();
     let source = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
     let weights = Lanes::new(g.outputs, depth, depth);
@@ -69,7 +71,7 @@ pub(crate) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [May
 }
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
-pub(crate) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
+pub(crate) fn input_gradient<T: Activation>(g: &Geometry, weight: &[f32], gradient: &[T], x: &mut [MaybeUninit<T>]) {
     let [height, width] = g.output();
     let source = Images { values: gradient, channels: g.outputs, height, width };
     let weights = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
@@ -105,13 +107,13 @@ fn pairs<'a>(y: &'a [[usize; 2]], x: &'a [[usize; 2]]) -> impl Iterator<Item = (
 }
 
 /// A pass to targets of `size` with the kernel `weights` in the layout `weight`.
-fn run(
+fn run<T: Activation>(
     g: &Geometry,
-    source: Images,
+    source: Images<T>,
     size: [usize; 2],
     lines: [Vec<Line>; 2],
     (weight, weights): (Lanes, &[f32]),
-    target: &mut [MaybeUninit<f32>],
+    target: &mut [MaybeUninit<T>],
 ) {
     let pixels = size[0] * size[1];
     let images = images_at_once(g.batch, pixels, PHASE_PIXELS * lines[0].len() * lines[1].len());
@@ -135,7 +137,7 @@ fn run(
     });
 }
 
-impl Gather<'_> {
+impl<T: Activation> Gather<'_, T> {
     fn phase(&self, y: &Line, x: &Line, width: usize, kernel_width: usize) -> Phase {
         let Images { channels, height, width: source_width, .. } = self.source;
         let from = |y: usize, x: usize| (y * source_width + x) * channels;
@@ -156,18 +158,29 @@ impl Gather<'_> {
         }
     }
 
-    fn run(&self, target: &mut [MaybeUninit<f32>]) {
+    fn run(&self, target: &mut [MaybeUninit<T>]) {
         let image = self.target.channels * self.target.pixels;
         let tasks =
             target.chunks_mut(self.images * image).zip(self.source.values.chunks(self.images * self.source.image()));
         on_pieces(tasks, self.parallel_for, |(target, source)| self.images(target.len() / image, source, target));
     }
 
-    /// One task of `images` images.
-    fn images(&self, images: usize, source: &[f32], target: &mut [MaybeUninit<f32>]) {
+    /// One task of `images` images. Values of other types than f32 are copied to f32, and sums from it.
+    fn images(&self, images: usize, source: &[T], target: &mut [MaybeUninit<T>]) {
+        if let (Some(source), Some(target)) = (T::as_f32(source), T::as_f32_mut(target)) {
+            return self.sum(images, source, target);
+        }
+        scratch::with(Kind::Own, [source.len(), target.len()], |[values, sums]| {
+            copy_rows(source, source.len(), values, source.len(), [1, source.len()]);
+            self.sum(images, values, sums);
+            vectorized(narrow, (&*sums, target));
+        });
+    }
+
+    fn sum(&self, images: usize, source: &[f32], target: &mut [impl Memory<f32>]) {
         let reached: usize = self.phases.iter().map(|phase| phase.rows.len()).sum();
         if reached < self.images * self.target.pixels {
-            target.fill(MaybeUninit::new(0.0));
+            target.iter_mut().for_each(|value| value.set(0.0));
         }
         let to = Shared(target.as_mut_ptr().cast());
         let fill = |panel: &mut usize| {

@@ -5,6 +5,7 @@
 
 use super::copy::copy_rows;
 use super::tile;
+use crate::activation::Activation;
 use crate::pieces::{ParallelFor, on_pieces};
 use crate::vector::transpose;
 
@@ -37,7 +38,7 @@ impl Lanes {
     }
 
     /// Pixels `[rows, channels]` to panels.
-    pub(super) fn pack(&self, pixels: &[f32], panels: &mut [f32]) {
+    pub(super) fn pack<T: Activation>(&self, pixels: &[T], panels: &mut [f32]) {
         // A few pixels at a time, so that memory is read in order.
         for (i, pixels) in pixels.chunks(TOGETHER * self.channels).enumerate() {
             for (panel, to) in panels.chunks_mut(self.panel()).enumerate() {

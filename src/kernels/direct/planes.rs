@@ -3,24 +3,25 @@
 use std::ops::Range;
 
 use super::copy::copy_rows;
+use crate::activation::Activation;
 
 /// Images `[batch, height, width, channels]`, contiguous.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Images<'a> {
-    pub(super) values: &'a [f32],
+pub(super) struct Images<'a, T> {
+    pub(super) values: &'a [T],
     pub(super) channels: usize,
     pub(super) height: usize,
     pub(super) width: usize,
 }
 
-impl<'a> Images<'a> {
+impl<'a, T> Images<'a, T> {
     /// Values of one image.
     pub(super) fn image(&self) -> usize {
         self.channels * self.height * self.width
     }
 
     /// Pixels from the start of a row on.
-    fn row(&self, image: usize, row: usize) -> &'a [f32] {
+    fn row(&self, image: usize, row: usize) -> &'a [T] {
         &self.values[(image * self.height + row) * self.width * self.channels..]
     }
 }
@@ -44,7 +45,13 @@ impl Planes {
     }
 
     /// Copies `channels` of `images` into `to`. The margins stay as they are: zero, if `to` began as zeros.
-    pub(super) fn fill(&self, to: &mut [f32], from: Images, images: Range<usize>, channels: Range<usize>) {
+    pub(super) fn fill<T: Activation>(
+        &self,
+        to: &mut [f32],
+        from: Images<T>,
+        images: Range<usize>,
+        channels: Range<usize>,
+    ) {
         // With a stride, the last rows and columns of an image may never be read.
         let [height, width] = [[from.height, self.height], [from.width, self.width]]
             .map(|[image, plane]| image.div_ceil(self.every).min(plane - self.padding));

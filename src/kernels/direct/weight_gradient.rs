@@ -10,6 +10,7 @@ use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::{Images, Planes};
 use super::tile::{Row, Step, Tiles};
+use crate::activation::Activation;
 use crate::pieces::on_pieces;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::transpose;
@@ -24,9 +25,9 @@ const ENOUGH_PIXELS: usize = 128;
 /// Output channels that are copied from lanes to the weight's layout at once; divides the lanes of a panel.
 const TOGETHER: usize = 16;
 
-struct WeightGradient<'a> {
+struct WeightGradient<'a, T> {
     g: &'a Geometry,
-    x: Images<'a>,
+    x: Images<'a, T>,
     planes: Planes,
     /// Images that are padded together.
     images: usize,
@@ -34,14 +35,14 @@ struct WeightGradient<'a> {
     rows: Vec<Row>,
     /// Output pixels of the images that are padded together.
     steps: Vec<Step>,
-    gradient: &'a [f32],
+    gradient: &'a [T],
     /// The gradient of some images with channels as lanes, `[panels, pixels, lanes]`.
     group: Lanes,
     sums: Lanes,
 }
 
 /// Writes the gradient of the weight, `[outputs, inputs, kernel]`, into `weight`.
-pub(crate) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
+pub(crate) fn weight_gradient<T: Activation>(g: &Geometry, x: &[T], gradient: &[T], weight: &mut [MaybeUninit<f32>]) {
     let work = WeightGradient::new(g, x, gradient);
     let (parts, groups) = (g.inputs.div_ceil(work.planes.channels), g.batch.div_ceil(work.images));
     let cut = groups.div_ceil(TASKS.div_ceil(parts));
@@ -68,8 +69,8 @@ pub(crate) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight:
     });
 }
 
-impl<'a> WeightGradient<'a> {
-    fn new(g: &'a Geometry, x: &'a [f32], gradient: &'a [f32]) -> Self {
+impl<'a, T: Activation> WeightGradient<'a, T> {
+    fn new(g: &'a Geometry, x: &'a [T], gradient: &'a [T]) -> Self {
         // Every task reads the whole gradient, so a task should have many rows.
         let parts = g.inputs.div_ceil((TASK_CHANNELS[1] / g.taps()).max(TASK_CHANNELS[0]));
         let padding = g.padding;

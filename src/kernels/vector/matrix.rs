@@ -1,7 +1,7 @@
 //! Transposition of matrices: NCHW images to NHWC and back.
 
 use super::square::{load, turned};
-use super::{F32Memory, LANES, Routine, Set, Vector};
+use super::{LANES, Memory, Routine, Set, Vector};
 
 struct Transpose {
     from: *const f32,
@@ -57,7 +57,7 @@ fn starts(length: usize) -> impl Iterator<Item = usize> {
 
 /// Writes the transpose of a matrix of `[rows, columns]`. Rows are `from_step` values apart in `from` and `to_step` in
 /// `to`.
-pub fn transpose<P: F32Memory>(
+pub fn transpose<P: Memory<f32>>(
     from: &[f32],
     from_step: usize,
     to: &mut [P],
@@ -83,7 +83,7 @@ pub fn transpose<P: F32Memory>(
 }
 
 /// [`transpose`] for contiguous rows that are shorter than a vector.
-fn narrow<P: F32Memory>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
+fn narrow<P: Memory<f32>>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
     let mut turned = [0.0; LANES * LANES];
     for first in starts(rows) {
         // Padded: the vector of the last row reads beyond it.

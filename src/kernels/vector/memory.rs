@@ -2,45 +2,45 @@
 
 use std::mem::MaybeUninit;
 
-/// Memory for an f32, initialised or not.
+/// Memory for a value, initialised or not.
 ///
 /// # Safety
 ///
-/// It has the layout of an f32.
-pub unsafe trait F32Memory {
-    fn set(&mut self, value: f32);
+/// It has the layout of the value.
+pub unsafe trait Memory<T> {
+    fn set(&mut self, value: T);
 }
 
-// SAFETY: it is an f32.
-unsafe impl F32Memory for f32 {
-    fn set(&mut self, value: f32) {
+// SAFETY: it is the value.
+unsafe impl<T: Copy> Memory<T> for T {
+    fn set(&mut self, value: T) {
         *self = value;
     }
 }
 
-// SAFETY: it has the layout of an f32.
-unsafe impl F32Memory for MaybeUninit<f32> {
-    fn set(&mut self, value: f32) {
+// SAFETY: it has the layout of the value.
+unsafe impl<T: Copy> Memory<T> for MaybeUninit<T> {
+    fn set(&mut self, value: T) {
         self.write(value);
     }
 }
 
 /// A pointer that several threads use, each for its own part of the memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared(pub(crate) *mut f32);
+pub(crate) struct Shared<T = f32>(pub(crate) *mut T);
 
 // SAFETY: every access through the pointer states why it is allowed.
-unsafe impl Send for Shared {}
+unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl<T> Sync for Shared<T> {}
 
-impl Shared {
+impl<T> Shared<T> {
     /// For values that are only read.
-    pub(crate) fn of(values: &[f32]) -> Self {
+    pub(crate) fn of(values: &[T]) -> Self {
         Self(values.as_ptr().cast_mut())
     }
 
-    pub(crate) fn at(self, value: usize) -> *mut f32 {
+    pub(crate) fn at(self, value: usize) -> *mut T {
         self.0.wrapping_add(value)
     }
 }

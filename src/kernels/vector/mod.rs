@@ -4,16 +4,22 @@
 //! the same order with the same fused multiply-adds, so results are bitwise equal. A routine and its callees are
 //! inlined into one function that is compiled for the set.
 
+mod conversion;
 mod matrix;
 mod memory;
 pub(super) mod scratch;
 mod square;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::cell::Cell;
 use std::sync::LazyLock;
 
+use half::{bf16, f16};
+
+pub(super) use conversion::{bf16_of, f16_of, of_bf16, of_f16};
 pub use matrix::transpose;
-pub use memory::F32Memory;
+pub use memory::Memory;
 pub(super) use memory::Shared;
 pub(super) use square::{load, turned};
 
@@ -41,7 +47,8 @@ impl Set {
             if is_x86_feature_detected!("avx512f") {
                 sets.push(Self::Avx512);
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            if has_avx2 && is_x86_feature_detected!("f16c") {
                 sets.push(Self::Avx2);
             }
         }
@@ -105,7 +112,7 @@ pub fn vectorized<T>(work: impl Fn(T), with: T) {
 /// # Safety
 ///
 /// All functions need a processor with the set; `load` and `store` need the address of sixteen values.
-pub(super) trait Vector: Copy {
+pub trait Vector: Copy {
     /// Vectors per row of a block of sums.
     const WIDE: usize;
     /// Rows of a block of sums: sums and operands fit into the registers.
@@ -116,6 +123,12 @@ pub(super) trait Vector: Copy {
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn store(self, to: *mut f32);
+    unsafe fn load_bf16(from: *const bf16) -> Self;
+    /// Rounds to the nearest, as in [`bf16_of`].
+    unsafe fn store_bf16(self, to: *mut bf16);
+    unsafe fn load_f16(from: *const f16) -> Self;
+    /// Rounds to the nearest, as in [`f16_of`].
+    unsafe fn store_f16(self, to: *mut f16);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
@@ -154,7 +167,7 @@ pub(super) unsafe fn add_products<V: Vector, const ROWS: usize, const VECTORS: u
 }
 
 #[inline(always)]
-pub(super) fn prefetch(line: *const f32) {
+pub(super) fn prefetch<T>(line: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, of any address.
     unsafe {
@@ -185,6 +198,30 @@ impl Vector for [f32; LANES] {
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: as above.
         unsafe { to.cast::<Self>().write(self) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: as above.
+        each_lane(|i| of_bf16(unsafe { *from.add(i) }))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut bf16) {
+        // SAFETY: as above.
+        self.into_iter().enumerate().for_each(|(i, lane)| unsafe { *to.add(i) = bf16_of(lane) });
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: as above.
+        each_lane(|i| of_f16(unsafe { *from.add(i) }))
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: as above.
+        self.into_iter().enumerate().for_each(|(i, lane)| unsafe { *to.add(i) = f16_of(lane) });
     }
 
     #[inline(always)]
@@ -225,118 +262,4 @@ fn each_lane(value: impl Fn(usize) -> f32) -> [f32; LANES] {
         *lane = value(i);
     }
     lanes
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::*;
-
-    use super::{LANES, Routine, Vector};
-
-    /// The contract is that of [`super::Set::run`].
-    #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512(routine: &impl Routine) {
-        // SAFETY: passed on to the caller.
-        unsafe { routine.run::<Whole>() }
-    }
-
-    /// The contract is that of [`super::Set::run`].
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn avx2(routine: &impl Routine) {
-        // SAFETY: passed on to the caller.
-        unsafe { routine.run::<Halves>() }
-    }
-
-    type Whole = __m512;
-
-    #[derive(Clone, Copy)]
-    pub(super) struct Halves(__m256, __m256);
-
-    const HALF: usize = LANES / 2;
-
-    /// The functions of [`Vector`] for one and for two registers.
-    macro_rules! functions {
-        ($($name:ident($($argument:ident),*) => $whole:ident, $half:ident;)*) => {
-            impl Vector for Whole {
-                const WIDE: usize = 2;
-                const ROWS: usize = 14;
-                const GATHERED: usize = 8;
-
-                #[inline(always)]
-                unsafe fn splat(value: f32) -> Self {
-                    unsafe { _mm512_set1_ps(value) }
-                }
-
-                #[inline(always)]
-                unsafe fn load(from: *const f32) -> Self {
-                    unsafe { _mm512_loadu_ps(from) }
-                }
-
-                #[inline(always)]
-                unsafe fn store(self, to: *mut f32) {
-                    unsafe { _mm512_storeu_ps(to, self) }
-                }
-
-                #[inline(always)]
-                unsafe fn zip(self, other: Self) -> [Self; 2] {
-                    unsafe {
-                        let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-                        let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-                        [first, second].map(|lanes| _mm512_permutex2var_ps(self, lanes, other))
-                    }
-                }
-
-                $(#[inline(always)]
-                unsafe fn $name(self, $($argument: Self),*) -> Self {
-                    unsafe { $whole(self, $($argument),*) }
-                })*
-            }
-
-            impl Vector for Halves {
-                const WIDE: usize = 1;
-                const ROWS: usize = 6;
-                const GATHERED: usize = 6;
-
-                #[inline(always)]
-                unsafe fn splat(value: f32) -> Self {
-                    unsafe { Self(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
-                }
-
-                #[inline(always)]
-                unsafe fn load(from: *const f32) -> Self {
-                    unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(HALF))) }
-                }
-
-                #[inline(always)]
-                unsafe fn store(self, to: *mut f32) {
-                    unsafe {
-                        _mm256_storeu_ps(to, self.0);
-                        _mm256_storeu_ps(to.add(HALF), self.1);
-                    }
-                }
-
-                #[inline(always)]
-                unsafe fn zip(self, other: Self) -> [Self; 2] {
-                    [(self.0, other.0), (self.1, other.1)].map(|(one, other)| unsafe {
-                        // In each quarter: the lanes of its first half, and those of its second.
-                        let (low, high) = (_mm256_unpacklo_ps(one, other), _mm256_unpackhi_ps(one, other));
-                        Self(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
-                    })
-                }
-
-                $(#[inline(always)]
-                unsafe fn $name(self, $($argument: Self),*) -> Self {
-                    unsafe { Self($half(self.0, $($argument.0),*), $half(self.1, $($argument.1),*)) }
-                })*
-            }
-        };
-    }
-
-    functions! {
-        add(other) => _mm512_add_ps, _mm256_add_ps;
-        sub(other) => _mm512_sub_ps, _mm256_sub_ps;
-        mul(other) => _mm512_mul_ps, _mm256_mul_ps;
-        mul_add(factor, term) => _mm512_fmadd_ps, _mm256_fmadd_ps;
-        mul_sub_from(factor, term) => _mm512_fnmadd_ps, _mm256_fnmadd_ps;
-    }
 }

@@ -11,6 +11,7 @@ use super::product::OverChannels;
 use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
 use super::{Winograd, panel, part};
+use crate::activation::Activation;
 use crate::epilogue::Epilogue;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::{LANES, Shared};
@@ -25,20 +26,20 @@ const TRANSFORMED: usize = 16;
 
 /// One product: `from` with `kernels`, to `to`.
 #[derive(Clone, Copy)]
-pub(super) struct Correlation<'a> {
+pub(super) struct Correlation<'a, T> {
     pub(super) plan: &'a Winograd,
-    pub(super) from: Shared,
+    pub(super) from: Shared<T>,
     pub(super) channels: usize,
     pub(super) kernels: Shared,
-    pub(super) to: Shared,
+    pub(super) to: Shared<T>,
     /// Channels of `to`.
     pub(super) outputs: usize,
     /// Whether `from` is the gradient of the output and `to` that of the input.
     pub(super) turned: bool,
-    pub(super) epilogue: Option<Epilogue<'a>>,
+    pub(super) epilogue: Option<Epilogue<'a, T>>,
 }
 
-impl Correlation<'_> {
+impl<T: Activation> Correlation<'_, T> {
     /// # Safety
     ///
     /// The addresses are those of whole batches and kernels of the plan's size, and `to` is not used elsewhere.
@@ -116,7 +117,7 @@ impl Correlation<'_> {
         FREQUENCIES * plane(tiles * self.panel())
     }
 
-    fn source(&self) -> Images {
+    fn source(&self) -> Images<T> {
         Images { first: self.from.at(0), step: self.channels, channels: self.channels }
     }
 
@@ -152,7 +153,7 @@ impl Correlation<'_> {
         let plane = plane(count * channels);
         let grid = self.plan.grid;
         let first = panel * channels;
-        let images = |of: Shared| Images { first: of.at(first), step: self.outputs, channels };
+        let images = |of: Shared<T>| Images { first: of.at(first), step: self.outputs, channels };
         let shortcut = self.epilogue.and_then(|epilogue| epilogue.shortcut).map(|values| images(Shared::of(values)));
         let (images, epilogue) = (images(self.to), self.epilogue.map(|epilogue| (epilogue, first)));
         // SAFETY: the memory is large enough for `slots`, a panel of kernels and the sums of `tiles`.

@@ -14,9 +14,10 @@ mod weight_gradient;
 
 use std::ops::Range;
 
+use super::activation::Activation;
 use super::epilogue::Epilogue;
 use super::pieces::ParallelFor;
-use super::vector::{F32Memory, LANES, Set, Shared};
+use super::vector::{LANES, Memory, Set, Shared};
 use correlation::Correlation;
 use tiles::Grid;
 use transform::TAPS;
@@ -55,12 +56,18 @@ impl Winograd {
     }
 
     /// Writes the output `y` `[batch, height, width, outputs]`, from `x` `[batch, height, width, inputs]`.
-    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl F32Memory]) {
+    pub fn forward<T: Activation>(&self, x: &[T], kernels: &[f32], y: &mut [impl Memory<T>]) {
         self.forward_with(x, kernels, None, y);
     }
 
     /// As [`Winograd::forward`], with an epilogue of the output.
-    pub fn forward_with(&self, x: &[f32], kernels: &[f32], epilogue: Option<Epilogue>, y: &mut [impl F32Memory]) {
+    pub fn forward_with<T: Activation>(
+        &self,
+        x: &[T],
+        kernels: &[f32],
+        epilogue: Option<Epilogue<T>>,
+        y: &mut [impl Memory<T>],
+    ) {
         self.check([x.len(), kernels.len(), y.len()]);
         let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr().cast()));
         let (channels, outputs) = (self.inputs, self.outputs);
@@ -69,7 +76,7 @@ impl Winograd {
     }
 
     /// Writes the gradient of the input, in NHWC, to `x`.
-    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [impl F32Memory]) {
+    pub fn input_gradient<T: Activation>(&self, gradient: &[T], kernels: &[f32], x: &mut [impl Memory<T>]) {
         self.check([x.len(), kernels.len(), gradient.len()]);
         let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr().cast()));
         let (channels, outputs) = (self.outputs, self.inputs);
@@ -78,7 +85,7 @@ impl Winograd {
     }
 
     /// Writes the gradient of the kernels, `[outputs, inputs, 3, 3]`, to `kernels`.
-    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [impl F32Memory]) {
+    pub fn weight_gradient<T: Activation>(&self, x: &[T], gradient: &[T], kernels: &mut [impl Memory<f32>]) {
         self.check([x.len(), kernels.len(), gradient.len()]);
         let (x, gradient, kernels) = (Shared::of(x), Shared::of(gradient), Shared(kernels.as_mut_ptr().cast()));
         // SAFETY: as above.

@@ -3,8 +3,12 @@
 use std::ops::Range;
 
 use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
+use crate::activation::Activation;
 use crate::epilogue::Epilogue;
 use crate::vector::{LANES, Routine, Vector, prefetch};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// The tiles of a batch, image by image and row by row. Tiles at the lower and right edges may extend beyond the image.
 #[derive(Debug, Clone, Copy)]
@@ -34,11 +38,11 @@ impl Grid {
 
     /// Prefetches part `number` of `parts` of the pixels of some tiles. Called between products, so that loads overlap
     /// with computation.
-    pub(super) fn fetch(&self, images: Images, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
+    pub(super) fn fetch<T>(&self, images: Images<T>, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
         for wanted in super::part(&(0..tiles.len() * PIXELS), number, parts) {
             let (tile, place) = (tiles.start + wanted / PIXELS, wanted % PIXELS);
             if let Some(pixel) = self.pixel(tile, (place / TILE) as isize, (place % TILE) as isize) {
-                for channel in (0..images.channels).step_by(LANES) {
+                for channel in (0..images.channels).step_by(LINE / size_of::<T>()) {
                     prefetch(images.first.wrapping_add(pixel * images.step + channel));
                 }
             }
@@ -48,9 +52,9 @@ impl Grid {
 
 /// Some adjacent channels of the NHWC activations of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Images {
+pub(super) struct Images<T> {
     /// The first of these channels of the first pixel.
-    pub(super) first: *mut f32,
+    pub(super) first: *mut T,
     /// Values from one pixel to the next.
     pub(super) step: usize,
     pub(super) channels: usize,
@@ -97,17 +101,17 @@ pub(super) enum TileKind {
 }
 
 /// Transforms tiles of images to frequencies; the first is written to slot `slot`.
-pub(super) struct ToFrequencies {
+pub(super) struct ToFrequencies<T> {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
-    pub(super) images: Images,
+    pub(super) images: Images<T>,
     pub(super) to: *mut f32,
     pub(super) slots: Slots,
     pub(super) slot: usize,
     pub(super) kind: TileKind,
 }
 
-impl Routine for ToFrequencies {
+impl<T: Activation> Routine for ToFrequencies<T> {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
         // SAFETY: passed on to the caller.
@@ -120,15 +124,16 @@ impl Routine for ToFrequencies {
     }
 }
 
-/// The values of pixels outside of an image.
+/// The values of pixels outside of an image, of any type.
 static ZEROS: [f32; LANES] = [0.0; LANES];
 
-impl ToFrequencies {
+impl<T: Activation> ToFrequencies<T> {
     #[inline(always)]
     unsafe fn map<V: Vector, L: Line<SIDE, PATCH>, const SIDE: usize, const N: usize>(&self, halo: isize) {
         for tile in self.tiles.clone() {
             let slot = self.slot + tile - self.tiles.start;
-            let mut from = Square::<N>::new(&self.grid, tile, halo, self.images, ZEROS.as_ptr().cast_mut());
+            let zeros = ZEROS.as_ptr().cast_mut().cast();
+            let mut from = Square::<T, N>::new(&self.grid, tile, halo, self.images, zeros);
             for channel in (0..self.images.channels).step_by(LANES) {
                 let to = Planes { first: self.to.wrapping_add(self.slots.at(slot, channel)), step: self.slots.plane };
                 // SAFETY: passed on to the caller.
@@ -140,24 +145,24 @@ impl ToFrequencies {
 }
 
 /// Transforms sums at all frequencies to tiles of images.
-pub(super) struct FromFrequencies<'a> {
+pub(super) struct FromFrequencies<'a, T> {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
-    pub(super) images: Images,
+    pub(super) images: Images<T>,
     /// `[frequency][tiles][channels]`.
     pub(super) from: *mut f32,
     /// Values from one frequency to the next.
     pub(super) plane: usize,
     /// Applied to the values of a tile while they are in a cache, and the number of the first channel.
-    pub(super) epilogue: Option<(Epilogue<'a>, usize)>,
+    pub(super) epilogue: Option<(Epilogue<'a, T>, usize)>,
 }
 
-impl Routine for FromFrequencies<'_> {
+impl<T: Activation> Routine for FromFrequencies<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
-        let mut outside = [0.0; LANES];
+        let mut outside = [T::default(); LANES];
         for tile in self.tiles.clone() {
-            let mut to = Square::<PIXELS>::new(&self.grid, tile, 0, self.images, outside.as_mut_ptr());
+            let mut to = Square::<T, PIXELS>::new(&self.grid, tile, 0, self.images, outside.as_mut_ptr());
             for channel in (0..self.images.channels).step_by(LANES) {
                 let first = self.from.wrapping_add((tile - self.tiles.start) * self.images.channels + channel);
                 // SAFETY: passed on to the caller.
@@ -173,16 +178,16 @@ impl Routine for FromFrequencies<'_> {
 }
 
 /// Addresses of sixteen channels of the pixels of a square.
-struct Square<const N: usize> {
-    places: [*mut f32; N],
+struct Square<T, const N: usize> {
+    places: [*mut T; N],
     /// Distance to the next sixteen channels; 0 outside of the image.
     steps: [usize; N],
 }
 
-impl<const N: usize> Square<N> {
+impl<T: Activation, const N: usize> Square<T, N> {
     /// A square whose corner is `halo` above and left of a tile's; pixels outside of the image are at `outside`.
     #[inline(always)]
-    fn new(grid: &Grid, tile: usize, halo: isize, images: Images, outside: *mut f32) -> Self {
+    fn new(grid: &Grid, tile: usize, halo: isize, images: Images<T>, outside: *mut T) -> Self {
         let side = N.isqrt();
         let mut square = Self { places: [outside; N], steps: [0; N] };
         for i in 0..N {
@@ -201,13 +206,13 @@ impl<const N: usize> Square<N> {
     ///
     /// The places inside of the image hold values of the epilogue's size.
     #[inline(always)]
-    unsafe fn apply(&self, epilogue: &Epilogue, channel: usize, first: *const f32) {
+    unsafe fn apply(&self, epilogue: &Epilogue<T>, channel: usize, first: *const T) {
         for (place, _) in self.places.iter().zip(&self.steps).filter(|(_, step)| **step > 0) {
-            // SAFETY: passed on to the caller; an array has the alignment of f32.
+            // SAFETY: passed on to the caller; an array has the alignment of its values.
             unsafe {
                 let at = place.cast_const().offset_from(first) as usize;
-                let values = place.cast::<[f32; LANES]>();
-                values.write(epilogue.channels(values.read(), channel, at));
+                let values = place.cast::<[T; LANES]>();
+                values.write(epilogue.channels(values.read().map(T::widened), channel, at).map(T::of));
             }
         }
     }

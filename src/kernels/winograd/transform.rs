@@ -7,6 +7,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2 as A, SQRT_2 as B};
 
+use crate::activation::Activation;
 use crate::vector::Vector;
 
 /// Pixels on a side of a tile of the output.
@@ -133,7 +134,27 @@ impl Line<PATCH, 3> for KernelGradient {
 
 /// Addresses of the values of a square, sixteen channels each, by their index.
 pub(super) trait Places {
-    fn place(&self, number: usize) -> *mut f32;
+    type Value: Activation;
+
+    fn place(&self, number: usize) -> *mut Self::Value;
+
+    /// # Safety
+    ///
+    /// The processor has the instructions of `V`, and the address is that of sixteen values.
+    #[inline(always)]
+    unsafe fn load<V: Vector>(&self, number: usize) -> V {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::Value::load(self.place(number)) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Places::load`].
+    #[inline(always)]
+    unsafe fn store<V: Vector>(&self, number: usize, values: V) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::Value::store(values, self.place(number)) }
+    }
 }
 
 /// Addresses at equal distances of `step` values.
@@ -144,15 +165,19 @@ pub(super) struct Planes {
 }
 
 impl Places for Planes {
+    type Value = f32;
+
     #[inline(always)]
     fn place(&self, number: usize) -> *mut f32 {
         self.first.wrapping_add(number * self.step)
     }
 }
 
-impl<const N: usize> Places for [*mut f32; N] {
+impl<T: Activation, const N: usize> Places for [*mut T; N] {
+    type Value = T;
+
     #[inline(always)]
-    fn place(&self, number: usize) -> *mut f32 {
+    fn place(&self, number: usize) -> *mut T {
         self[number]
     }
 }
@@ -174,7 +199,7 @@ pub(super) unsafe fn square<V: Vector, L: Line<N, M>, const N: usize, const M: u
         for column in 0..N {
             let mut line = [zero; N];
             for (row, value) in line.iter_mut().enumerate() {
-                *value = V::load(from.place(row * N + column));
+                *value = from.load(row * N + column);
             }
             for (row, value) in rows.iter_mut().zip(&L::map(line)) {
                 row[column] = *value;
@@ -182,7 +207,7 @@ pub(super) unsafe fn square<V: Vector, L: Line<N, M>, const N: usize, const M: u
         }
         for (i, row) in rows.iter().enumerate() {
             for (j, value) in L::map(*row).iter().enumerate() {
-                value.store(to.place(i * M + j));
+                to.store(i * M + j, *value);
             }
         }
     }

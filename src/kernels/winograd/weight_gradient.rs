@@ -11,6 +11,7 @@ use super::product::{CHAIN, OverTiles};
 use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
 use super::{Winograd, panel, part};
+use crate::activation::Activation;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::{LANES, Shared};
 
@@ -30,10 +31,10 @@ const TRANSFORMED: usize = 16;
 const ROWS: usize = 4 * LANES;
 
 #[derive(Clone, Copy)]
-pub(super) struct WeightGradient<'a> {
+pub(super) struct WeightGradient<'a, T> {
     pub(super) plan: &'a Winograd,
-    pub(super) x: Shared,
-    pub(super) gradient: Shared,
+    pub(super) x: Shared<T>,
+    pub(super) gradient: Shared<T>,
     pub(super) kernels: Shared,
 }
 
@@ -53,7 +54,7 @@ struct Sums {
     panel: usize,
 }
 
-impl WeightGradient<'_> {
+impl<T: Activation> WeightGradient<'_, T> {
     /// # Safety
     ///
     /// The addresses are those of whole batches and kernels of the plan's size, and the kernels are not used elsewhere.
@@ -159,7 +160,7 @@ impl WeightGradient<'_> {
         [Slots::new(tiles, self.plan.inputs, LANES), Slots::new(tiles, self.plan.outputs, self.panel())]
     }
 
-    fn images(&self) -> [Images; 2] {
+    fn images(&self) -> [Images<T>; 2] {
         [(self.x, self.plan.inputs), (self.gradient, self.plan.outputs)].map(|(values, channels)| Images {
             first: values.at(0),
             step: channels,

@@ -8,13 +8,14 @@ use burn_fusion::Fusion;
 use super::fusion::queue;
 use super::products;
 use super::row_layout::{images, rows};
-use crate::{BranchOps, ConvOps, PoolOps, Sliding};
+use crate::{BranchOps, ConvOps, PoolOps, Sliding, as_type};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {
     /// A matrix product would be tuned over 20 kernels for each of its three sizes, each compiled for a second.
     const CHANNELS_INNERMOST: bool = true;
 
-    fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
+    fn conv_weight(weight: FloatTensor<Self>, x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
+        let weight = as_type::<Self>(weight, x.dtype().into());
         let like = (weight.shape(), weight.dtype());
         let [weight] = queue::<CubeBackend<R, F, I, E>, _, _>("rows of weights", [weight], [like], |[weight]| {
             [images(rows(weight))]

@@ -1,5 +1,5 @@
-//! Kiln's primitives on Flex, the pure-Rust CPU backend: f32 loops over NHWC images; other types are converted to f32
-//! and back.
+//! Kiln's primitives on Flex, the pure-Rust CPU backend: loops over NHWC images of f32, bf16 or f16, all arithmetic in
+//! f32. Kernels and values per channel are f32.
 
 mod pool;
 mod update;
@@ -9,8 +9,9 @@ use std::mem::MaybeUninit;
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::ops::{FloatTensorOps, IntTensor, IntTensorOps};
-use burn::tensor::{Bytes, DType, Element, FloatDType, Shape, TensorMetadata};
-use kiln_kernels::{BatchNorm, Convolution, Epilogue as HostEpilogue, Trim, transpose};
+use burn::tensor::{Bytes, DType, Element, FloatDType, Shape, TensorMetadata, bf16, f16};
+use bytemuck::Pod;
+use kiln_kernels::{Activation, BatchNorm, Convolution, Epilogue as HostEpilogue, Trim, transpose, update as updates};
 use rayon::prelude::*;
 use update::parallel_for;
 
@@ -19,20 +20,49 @@ use super::branch::BranchOps;
 use super::conv::{ConvOps, PreparedKernel, by_group};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
-use super::host::HostOps;
-use super::pool::{PoolOps, Pooled, mean};
+use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::sliding::Sliding;
 use super::update::UpdateOps;
 
+/// An element type of activations.
+trait Value: Activation + Element + Pod {}
+
+impl<T: Activation + Element + Pod> Value for T {}
+
+/// An expression with `T` the type of activations of this `dtype`.
+macro_rules! of_type {
+    ($dtype:expr, $T:ident => $value:expr) => {
+        match $dtype {
+            DType::BF16 => {
+                type $T = bf16;
+                $value
+            }
+            DType::F16 => {
+                type $T = f16;
+                $value
+            }
+            _ => {
+                type $T = f32;
+                $value
+            }
+        }
+    };
+}
+
 impl ConvOps for Flex {
     const CHANNELS_INNERMOST: bool = true;
 
+    /// The kernels stay f32.
+    fn conv_weight(weight: FlexTensor, _x: &FlexTensor, _sliding: Sliding) -> FlexTensor {
+        weight
+    }
+
     fn conv_forward([x, weight]: [FlexTensor; 2], sliding: Sliding) -> FlexTensor {
-        let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
-        let (x, weight) = (to_nhwc(x), as_f32(weight));
-        let output = new_tensor(plan.output().into(), |output| plan.forward(values(&x), values(&weight), None, output));
-        from_nhwc(output, dtype)
+        let (plan, x, weight) = (plan(&x, &weight, sliding), to_nhwc(x), as_f32(weight));
+        from_nhwc(of_type!(x.dtype(), T => new_tensor::<T>(plan.output().into(), |output| {
+            plan.forward(values(&x), values(&weight), None, output);
+        })))
     }
 
     fn convolution_normalized(
@@ -42,7 +72,7 @@ impl ConvOps for Flex {
         epilogue: Epilogue<FlexTensor>,
     ) -> FlexTensor {
         let plan = (sliding.groups == 1).then(|| plan(&x, &weight, sliding));
-        let Some(plan) = plan.filter(|plan| plan.takes_epilogue() && x.dtype() == DType::F32) else {
+        let Some(plan) = plan.filter(Convolution::takes_epilogue) else {
             return Self::bn_normalize(
                 by_group::<Self, 2>([x, weight], 1, sliding, Self::conv_forward),
                 factors,
@@ -50,49 +80,42 @@ impl ConvOps for Flex {
             );
         };
         let (x, weight) = (to_nhwc(x), as_f32(weight));
-        let output = with_epilogue(factors, epilogue, |epilogue| {
+        from_nhwc(of_type!(x.dtype(), T => with_epilogue::<T>(factors, epilogue, |epilogue| {
             new_tensor(plan.output().into(), |output| {
                 plan.forward(values(&x), values(&weight), Some(epilogue), output);
             })
-        });
-        from_nhwc(output, DType::F32)
+        })))
     }
 
     fn conv_weight_gradient([x, weight, gradient]: [FlexTensor; 3], sliding: Sliding) -> FlexTensor {
-        let plan = plan(&x, &weight, sliding);
-        let (x, gradient) = (to_nhwc(x), to_nhwc(gradient));
-        let output = new_tensor(weight.shape(), |output| plan.weight_gradient(values(&x), values(&gradient), output));
-        as_type::<Flex>(output, weight.dtype().into())
+        let (plan, [x, gradient]) = (plan(&x, &weight, sliding), [x, gradient].map(to_nhwc));
+        of_type!(x.dtype(), T => new_tensor(weight.shape(), |output| {
+            plan.weight_gradient::<T>(values(&x), values(&gradient), output);
+        }))
     }
 
     fn conv_input_gradient([x, weight, gradient]: [FlexTensor; 3], sliding: Sliding) -> FlexTensor {
-        let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
-        let (weight, gradient) = (as_f32(weight), to_nhwc(gradient));
-        let output = new_tensor(plan.input().into(), |x| plan.input_gradient(values(&weight), values(&gradient), x));
-        from_nhwc(output, dtype)
+        let (plan, weight, gradient) = (plan(&x, &weight, sliding), as_f32(weight), to_nhwc(gradient));
+        from_nhwc(of_type!(gradient.dtype(), T => new_tensor::<T>(plan.input().into(), |x| {
+            plan.input_gradient(values(&weight), values(&gradient), x);
+        })))
     }
 
     fn conv_trimmed(weight: FlexTensor, trim: &Trim) -> FlexTensor {
-        let (dtype, weight) = (weight.dtype(), as_f32(weight));
-        as_type::<Flex>(
-            new_tensor(Shape::new(trim.part()), |part| trim.crop(values(&weight), part, parallel_for)),
-            dtype.into(),
-        )
+        let (weight, part) = (contiguous(weight), Shape::new(trim.part()));
+        of_type!(weight.dtype(), T => new_tensor::<T>(part, |part| trim.crop(values(&weight), part, parallel_for)))
     }
 
     fn conv_untrimmed(gradient: FlexTensor, trim: &Trim) -> FlexTensor {
-        let (dtype, gradient) = (gradient.dtype(), as_f32(gradient));
-        as_type::<Flex>(
-            new_tensor(Shape::new(trim.whole), |whole| trim.pad(values(&gradient), whole, parallel_for)),
-            dtype.into(),
-        )
+        let (part, whole) = (contiguous(gradient), Shape::new(trim.whole));
+        of_type!(part.dtype(), T => new_tensor::<T>(whole, |whole| trim.pad(values(&part), whole, parallel_for)))
     }
 }
 
-/// Half types are computed in f32; activations are rounded back, statistics stay f32.
 impl BatchNormOps for Flex {
     fn bn_moments(x: FlexTensor) -> (FlexTensor, FlexTensor) {
-        let [mean, m2] = norm(&x).moments(values(&to_nhwc(x))).map(vector);
+        let (norm, x) = (norm(&x), to_nhwc(x));
+        let [mean, m2] = of_type!(x.dtype(), T => norm.moments::<T>(values(&x))).map(vector);
         (mean, m2)
     }
 
@@ -103,7 +126,8 @@ impl BatchNormOps for Flex {
 
     fn bn_weight_gradient(weighted: FlexTensor, inv_std: FlexTensor) -> FlexTensor {
         let [weighted, inv_std] = [weighted, inv_std].map(as_f32);
-        vector(values(&weighted).iter().zip(values(&inv_std)).map(|(weighted, inv_std)| weighted * inv_std).collect())
+        let pairs = values::<f32>(&weighted).iter().zip(values::<f32>(&inv_std));
+        vector(pairs.map(|(weighted, inv_std)| weighted * inv_std).collect())
     }
 
     fn bn_gradient_factors(
@@ -128,23 +152,21 @@ impl BatchNormOps for Flex {
     }
 
     fn bn_swapped(x: FlexTensor) -> FlexTensor {
-        let (dtype, x) = (x.dtype(), as_f32(x));
+        let x = contiguous(x);
         let [rows, columns, length] = x.shape().dims();
-        let swapped = zero_tensor([columns, rows, length].into(), |output| {
+        of_type!(x.dtype(), T => new_tensor::<T>([columns, rows, length].into(), |output| {
             output.par_chunks_mut(rows * length).enumerate().for_each(|(column, to)| {
-                let from = values(&x).chunks(length).skip(column).step_by(columns);
-                to.chunks_mut(length).zip(from).for_each(|(to, from)| to.copy_from_slice(from));
+                let from = values(&x).chunks(length).skip(column).step_by(columns).flatten();
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = MaybeUninit::new(*from));
             });
-        });
-        as_type::<Flex>(swapped, dtype.into())
+        }))
     }
 
     fn bn_normalize(x: FlexTensor, factors: [FlexTensor; 3], epilogue: Epilogue<FlexTensor>) -> FlexTensor {
-        let (norm, dtype, x) = (norm(&x), x.dtype(), to_nhwc(x));
-        let output = with_epilogue(factors, epilogue, |epilogue| {
+        let (norm, x) = (norm(&x), to_nhwc(x));
+        from_nhwc(of_type!(x.dtype(), T => with_epilogue::<T>(factors, epilogue, |epilogue| {
             new_tensor(x.shape(), |output| norm.normalize(values(&x), &epilogue, output))
-        });
-        from_nhwc(output, dtype)
+        })))
     }
 
     fn bn_gradient_sums(
@@ -153,16 +175,17 @@ impl BatchNormOps for Flex {
         mean: FlexTensor,
         relu: Option<&ReluState<Self>>,
     ) -> [FlexTensor; 3] {
-        let (norm, dtype) = (norm(&x), gradient.dtype());
-        let [mut gradient, x] = [gradient, x].map(to_nhwc);
-        if let Some(relu) = relu.filter(|relu| relu.mask.is_none()) {
-            // In place if this is the only reference to the gradient, else in a copy.
-            norm.relu_backward(gradient.storage_mut(), values(&to_nhwc(relu.output.clone())));
-        }
-        let (mean, mask) = (as_f32(mean), mask(relu));
+        let (norm, [mut gradient, x], mean, mask) = (norm(&x), [gradient, x].map(to_nhwc), as_f32(mean), mask(relu));
         let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
-        let [sum, weighted] = norm.gradient_sums(values(&gradient), values(&x), values(&mean), mask).map(vector);
-        [from_nhwc(gradient, dtype), sum, weighted]
+        let sums = of_type!(x.dtype(), T => {
+            if let Some(relu) = relu.filter(|relu| relu.mask.is_none()) {
+                // In place if this is the only reference to the gradient, else in a copy.
+                norm.relu_backward::<T>(gradient.storage_mut(), values(&to_nhwc(relu.output.clone())));
+            }
+            norm.gradient_sums::<T>(values(&gradient), values(&x), values(&mean), mask)
+        });
+        let [sum, weighted] = sums.map(vector);
+        [from_nhwc(gradient), sum, weighted]
     }
 
     fn bn_input_gradient(
@@ -172,48 +195,45 @@ impl BatchNormOps for Flex {
         [k, q, r]: [FlexTensor; 3],
         relu: Option<&ReluState<Self>>,
     ) -> FlexTensor {
-        let (norm, dtype) = (norm(&x), x.dtype());
+        let norm = norm(&x);
         let ([gradient, x], factors) = ([gradient, x].map(to_nhwc), [mean, k, q, r].map(as_f32));
-        let mask = mask(relu);
+        let (mask, factors) = (mask(relu), factors.each_ref().map(values));
         let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
-        let output = new_tensor(x.shape(), |output| {
-            norm.input_gradient(values(&gradient), values(&x), factors.each_ref().map(values), mask, output);
-        });
-        from_nhwc(output, dtype)
+        from_nhwc(of_type!(x.dtype(), T => new_tensor::<T>(x.shape(), |output| {
+            norm.input_gradient(values(&gradient), values(&x), factors, mask, output);
+        })))
     }
 }
 
 impl PoolOps for Flex {
     fn pool_forward(x: FlexTensor) -> (FlexTensor, Option<IntTensor<Self>>) {
-        let (image, dtype, x) = (image(&x), x.dtype(), to_nhwc(x));
+        let (image, x) = (image(&x), to_nhwc(x));
         let pool::Image { height, width, channels } = image.pooled();
-        let output =
-            zero_tensor([x.shape()[0], height, width, channels].into(), |output| image.pool(values(&x), output));
-        (from_nhwc(output, dtype), None)
+        let shape = [x.shape()[0], height, width, channels].into();
+        let output = of_type!(x.dtype(), T => new_tensor::<T>(shape, |output| image.pool(values(&x), output)));
+        (from_nhwc(output), None)
     }
 
-    /// f32 images are summed in Burn's order, by image.
     fn mean_forward(x: FlexTensor) -> FlexTensor {
-        if x.dtype() != DType::F32 {
-            return mean::<Self>(x);
-        }
-        let (image, batch, x) = (image(&x), x.shape()[0], to_nhwc(x));
-        zero_tensor([batch, image.channels].into(), |output| image.mean(values(&x), output))
+        let (image, x) = (image(&x), to_nhwc(x));
+        let shape = [x.shape()[0], image.channels].into();
+        of_type!(x.dtype(), T => new_tensor::<T>(shape, |output| image.mean(values(&x), output)))
     }
 
     fn mean_gradient(gradient: FlexTensor, shape: Shape) -> FlexTensor {
         let [batch, channels, height, width] = shape.dims();
-        let (dtype, image) = (gradient.dtype(), pool::Image { height, width, channels });
-        let share = as_f32(Self::float_mul_scalar(gradient, (1.0 / (height * width) as f64).into()));
-        let dx = zero_tensor([batch, height, width, channels].into(), |dx| image.spread(values(&share), dx));
-        from_nhwc(dx, dtype)
+        let image = pool::Image { height, width, channels };
+        let share = contiguous(Self::float_mul_scalar(gradient, (1.0 / (height * width) as f64).into()));
+        let shape = [batch, height, width, channels].into();
+        from_nhwc(of_type!(share.dtype(), T => new_tensor::<T>(shape, |dx| image.spread(values(&share), dx))))
     }
 
     fn pool_gradient(gradient: FlexTensor, pooled: Pooled<Self>) -> FlexTensor {
-        let (image, dtype) = (image(&pooled.x), gradient.dtype());
+        let image = image(&pooled.x);
         let [gradient, x, output] = [gradient, pooled.x, pooled.output].map(to_nhwc);
-        let dx = zero_tensor(x.shape(), |dx| image.gradient(values(&gradient), values(&x), values(&output), dx));
-        from_nhwc(dx, dtype)
+        from_nhwc(of_type!(x.dtype(), T => new_tensor::<T>(x.shape(), |dx| {
+            image.gradient(values(&gradient), values(&x), values(&output), dx);
+        })))
     }
 }
 
@@ -225,43 +245,46 @@ fn image(x: &FlexTensor) -> pool::Image {
 /// In place if one of the two has no other reference, else in a copy.
 impl GradientOps for Flex {
     fn relu_gradient(output: FlexTensor, gradient: FlexTensor) -> FlexTensor {
-        let (norm, dtype, mut gradient) = (norm(&gradient), gradient.dtype(), to_nhwc(gradient));
-        norm.relu_backward(gradient.storage_mut(), values(&to_nhwc(output)));
-        from_nhwc(gradient, dtype)
+        let (norm, mut gradient, output) = (norm(&gradient), to_nhwc(gradient), to_nhwc(output));
+        of_type!(output.dtype(), T => norm.relu_backward::<T>(gradient.storage_mut(), values(&output)));
+        from_nhwc(gradient)
     }
 
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
-        let dtype = one.dtype();
-        let [one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
-        from_nhwc(Self::add(one, other), dtype)
+        let [mut one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
+        of_type!(one.dtype(), T => updates::add::<T>(one.storage_mut(), values(&other), parallel_for));
+        from_nhwc(one)
     }
 }
 
 impl BranchOps for Flex {
     fn branch_added(branch: FlexTensor, factors: FlexTensor, shortcut: FlexTensor) -> FlexTensor {
-        let (dtype, factors) = (branch.dtype(), as_f32(factors));
-        let [branch, shortcut] = [branch, shortcut].map(to_nhwc);
-        let image = values(&branch).len() / values(&factors).len();
-        let output = new_tensor(branch.shape(), |output| {
-            let images = values(&branch).par_chunks(image).zip(values(&shortcut).par_chunks(image));
-            images.zip(output.par_chunks_mut(image)).zip(values(&factors)).for_each(|((from, to), factor)| {
+        let (factors, [branch, shortcut]) = (as_f32(factors), [branch, shortcut].map(to_nhwc));
+        let image = branch.shape().num_elements() / factors.shape().num_elements();
+        from_nhwc(of_type!(branch.dtype(), T => new_tensor::<T>(branch.shape(), |output| {
+            let images = values::<T>(&branch).par_chunks(image).zip(values::<T>(&shortcut).par_chunks(image));
+            images.zip(output.par_chunks_mut(image)).zip(values::<f32>(&factors)).for_each(|((from, to), factor)| {
                 for ((branch, shortcut), to) in from.0.iter().zip(from.1).zip(to) {
-                    let sum = branch * factor + shortcut;
+                    let sum = branch.widened() * factor + shortcut.widened();
                     // Not `max`, which would hide NaN.
-                    to.write(if sum < 0.0 { 0.0 } else { sum });
+                    to.write(T::of(if sum < 0.0 { 0.0 } else { sum }));
                 }
             });
-        });
-        from_nhwc(output, dtype)
+        })))
     }
 
     fn branch_scaled(branch: FlexTensor, factors: FlexTensor) -> FlexTensor {
-        let (dtype, factors, mut branch) = (branch.dtype(), as_f32(factors), to_nhwc(branch));
-        let image = values(&branch).len() / values(&factors).len();
+        let (factors, mut branch) = (as_f32(factors), to_nhwc(branch));
+        let image = branch.shape().num_elements() / factors.shape().num_elements();
         // In place if this is the only reference to the tensor, else in a copy.
-        let images = branch.storage_mut::<f32>().par_chunks_mut(image).zip(values(&factors));
-        images.for_each(|(image, factor)| image.iter_mut().for_each(|value| *value *= factor));
-        from_nhwc(branch, dtype)
+        of_type!(branch.dtype(), T => {
+            let images = branch.storage_mut::<T>().par_chunks_mut(image).zip(values::<f32>(&factors));
+            let scale = |(image, factor): (&mut [T], &f32)| {
+                image.iter_mut().for_each(|value| *value = T::of(value.widened() * factor));
+            };
+            images.for_each(scale);
+        });
+        from_nhwc(branch)
     }
 }
 
@@ -275,10 +298,10 @@ fn mask(relu: Option<&ReluState<Flex>>) -> Option<[FlexTensor; 2]> {
 }
 
 /// `work` with mean, scale and bias and an epilogue in the host's memory.
-fn with_epilogue(
+fn with_epilogue<T: Value>(
     factors: [FlexTensor; 3],
     epilogue: Epilogue<FlexTensor>,
-    work: impl FnOnce(HostEpilogue) -> FlexTensor,
+    work: impl FnOnce(HostEpilogue<T>) -> FlexTensor,
 ) -> FlexTensor {
     let relu = !matches!(epilogue, Epilogue::Identity);
     let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(shortcut)) } else { None };
@@ -291,26 +314,28 @@ fn vector(values: Vec<f32>) -> FlexTensor {
     of_values(values, shape)
 }
 
-/// Images `[batch, channels, height, width]` as contiguous f32 `[batch, height, width, channels]`, the memory order of
-/// all results of these primitives.
+/// Images `[batch, channels, height, width]` as contiguous `[batch, height, width, channels]` in a type of activations,
+/// the memory order of all results of these primitives.
 fn to_nhwc(images: FlexTensor) -> FlexTensor {
+    let dtype = of_type!(images.dtype(), T => T::dtype());
     let turned = permuted(images, [0, 2, 3, 1]);
     if turned.is_contiguous() {
-        return as_f32(turned);
+        return contiguous(as_type::<Flex>(turned, dtype.into()));
     }
     let (shape, images) = (turned.shape(), as_f32(permuted(turned, [0, 3, 1, 2])));
     let channels = shape[3];
-    let image = values(&images).len() / images.shape()[0];
-    new_tensor(shape, |output| {
+    let image = images.shape().num_elements() / images.shape()[0];
+    let turned = new_tensor(shape, |output| {
         values(&images).par_chunks(image).zip(output.par_chunks_mut(image)).for_each(|(from, to)| {
             transpose(from, image / channels, to, channels, [channels, image / channels]);
         });
-    })
+    });
+    as_type::<Flex>(turned, dtype.into())
 }
 
-/// The inverse of [`to_nhwc`] as a view, in type `dtype`.
-fn from_nhwc(images: FlexTensor, dtype: DType) -> FlexTensor {
-    permuted(as_type::<Flex>(images, dtype.into()), [0, 3, 1, 2])
+/// The inverse of [`to_nhwc`] as a view.
+fn from_nhwc(images: FlexTensor) -> FlexTensor {
+    permuted(images, [0, 3, 1, 2])
 }
 
 // The next three do what functions of `FlexTensor` do, which the profiles of Kiln do not optimise.
@@ -347,22 +372,15 @@ fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if is_whole && layout.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-fn values(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice().expect("the tensor is contiguous and of type f32")
+fn values<T: Value>(tensor: &FlexTensor) -> &[T] {
+    tensor.as_slice().expect("the tensor is contiguous and of that type")
 }
 
 /// A tensor whose values are all written by `write`.
-fn new_tensor(shape: Shape, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> FlexTensor {
+fn new_tensor<T: Value>(shape: Shape, write: impl FnOnce(&mut [MaybeUninit<T>])) -> FlexTensor {
     let mut values = Vec::with_capacity(shape.num_elements());
     write(&mut values.spare_capacity_mut()[..shape.num_elements()]);
     // SAFETY: the capacity is that many values, and the caller has written all of them.
     unsafe { values.set_len(shape.num_elements()) };
-    of_values(values, shape)
-}
-
-/// A tensor of zeros into which `write` writes.
-fn zero_tensor(shape: Shape, write: impl FnOnce(&mut [f32])) -> FlexTensor {
-    let mut values = vec![0.0; shape.num_elements()];
-    write(&mut values);
     of_values(values, shape)
 }

@@ -1,50 +1,38 @@
-//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of [`BatchNorm`], others by
-//! ATen's, in `norm_kernels.rs`.
+//! Batch-norm on LibTorch's tensors: NHWC tensors on the CPU by the loops of [`BatchNorm`], others by ATen's, in
+//! `norm_kernels.rs`.
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
-use burn::tensor::bf16;
 use kiln_kernels::{Activation, BatchNorm, Epilogue as HostEpilogue};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use super::host_conv::{from_nhwc, to_nhwc};
-use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_mut};
+use super::memory::{Value, exclusive, is_activation, of_kind, parallel_for, uninit_mut, values, values_mut};
 use super::norm_kernels;
 use crate::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
 use crate::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use crate::statistics::Synchronized;
 
-/// The loops, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
-fn on_host(x: &TchTensor) -> Option<(BatchNorm, bool)> {
-    let (kind, here) = (x.tensor.kind(), x.tensor.device() == Device::Cpu);
+/// The loops, if `x` is a tensor on the CPU with channels innermost.
+fn on_host(x: &TchTensor) -> Option<BatchNorm> {
+    let is_ours = x.tensor.device() == Device::Cpu && is_activation(x.tensor.kind());
     let channels = usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-    let is_ours = here && matches!(kind, Kind::Float | Kind::BFloat16);
     let is_nhwc = is_ours && x.tensor.permute([0, 2, 3, 1]).is_contiguous();
-    is_nhwc.then_some((BatchNorm { channels, parallel_for }, kind == Kind::BFloat16))
-}
-
-/// Calls a function of [`BatchNorm`]'s for tensors of the type of `x`.
-macro_rules! host_norm {
-    ($on_host:expr, $function:ident($($argument:expr),*)) => {
-        match $on_host {
-            (norm, true) => $function::<bf16>(norm, $($argument),*),
-            (norm, false) => $function::<f32>(norm, $($argument),*),
-        }
-    };
+    is_nhwc.then_some(BatchNorm { channels, parallel_for })
 }
 
 impl<E: TchElement> BatchNormOps for LibTorch<E> {
     fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
-        if let Some(on_host) = on_host(&x) {
-            let [mean, m2] = host_norm!(on_host, moments(&x));
+        if let Some(norm) = on_host(&x) {
+            let [mean, m2] = of_kind!(x.tensor.kind(), T => moments::<T>(norm, &x));
             return (mean, m2);
         }
         norm_kernels::moments(&x)
     }
 
     fn bn_normalize(x: TchTensor, factors: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
-        if let Some(on_host) = on_host(&x) {
-            return host_norm!(on_host, normalize(&x, factors, epilogue));
+        if let Some(norm) = on_host(&x) {
+            return of_kind!(x.tensor.kind(), T => normalize::<T>(norm, &x, factors, epilogue));
         }
         let [mean, scale, bias] = factors;
         apply_epilogue::<Self>(norm_kernels::apply(&x, &mean, &scale, &bias), epilogue)
@@ -56,8 +44,8 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         mean: TchTensor,
         relu: Option<&ReluState<Self>>,
     ) -> [TchTensor; 3] {
-        if let Some(on_host) = on_host(&x) {
-            return host_norm!(on_host, gradient_sums(gradient, &x, &mean, relu));
+        if let Some(norm) = on_host(&x) {
+            return of_kind!(x.tensor.kind(), T => gradient_sums::<T>(norm, gradient, &x, &mean, relu));
         }
         let gradient = epilogue_backward::<Self>(gradient, relu);
         let [sum, weighted] = norm_kernels::gradient_sums(&gradient, &x, &mean);
@@ -71,8 +59,8 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         [k, q, r]: [TchTensor; 3],
         relu: Option<&ReluState<Self>>,
     ) -> TchTensor {
-        if let Some(on_host) = on_host(&x) {
-            return host_norm!(on_host, input_gradient(&gradient, &x, [mean, k, q, r], relu));
+        if let Some(norm) = on_host(&x) {
+            return of_kind!(x.tensor.kind(), T => input_gradient::<T>(norm, &gradient, &x, [mean, k, q, r], relu));
         }
         let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
         let mut sum = norm_kernels::apply(&x, &mean, &minus(q), &minus(r)).tensor;

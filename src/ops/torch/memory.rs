@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use burn::backend::libtorch::TchTensor;
-use burn::tensor::bf16;
+use burn::tensor::{bf16, f16};
 use tch::{Device, Kind, Tensor};
 
 unsafe extern "C" {
@@ -44,6 +44,36 @@ impl Value for f32 {
 impl Value for bf16 {
     const KINDS: &'static [Kind] = &[Kind::BFloat16];
 }
+
+impl Value for f16 {
+    const KINDS: &'static [Kind] = &[Kind::Half];
+}
+
+/// Whether Kiln's loops process tensors of this kind.
+pub(super) fn is_activation(kind: Kind) -> bool {
+    matches!(kind, Kind::Float | Kind::BFloat16 | Kind::Half)
+}
+
+/// An expression with `T` the type of activations of this kind.
+macro_rules! of_kind {
+    ($kind:expr, $T:ident => $value:expr) => {
+        match $kind {
+            tch::Kind::BFloat16 => {
+                type $T = burn::tensor::bf16;
+                $value
+            }
+            tch::Kind::Half => {
+                type $T = burn::tensor::f16;
+                $value
+            }
+            _ => {
+                type $T = f32;
+                $value
+            }
+        }
+    };
+}
+pub(super) use of_kind;
 
 /// The bits of either half type.
 impl Value for u16 {

@@ -219,7 +219,7 @@ impl<E: TchElement> HostOps for LibTorch<E> {
             return Self::float_add(left, right);
         }
         let mut left = exclusive(left);
-        update::add(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
+        update::add::<f32>(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
         left
     }
 

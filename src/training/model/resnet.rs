@@ -210,8 +210,8 @@ impl<B: TrainBackend> ResNet<B> {
 
     /// Whether the channels of a pixel are neighbours in memory, for images of this size.
     fn has_channels_innermost(&self, image: [usize; 2], context: &ForwardContext<B>) -> bool {
-        let small = !self.has_large_maps(image) && !self.is_by_winograd(context);
-        !small || context.precision == PrecisionKind::Bf16 || !context.is_training()
+        let small = !self.has_large_maps(image) && !self.is_by_winograd();
+        !small || context.precision != PrecisionKind::F32 || !context.is_training()
     }
 
     /// Whether the maps of the first stage have many channels and many pixels.
@@ -221,10 +221,10 @@ impl<B: TrainBackend> ResNet<B> {
     }
 
     /// Whether a CPU computes most layers by Winograd's algorithm, which needs channels innermost.
-    fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
+    fn is_by_winograd(&self) -> bool {
         let algorithm = self.layer1[0].conv2.sliding.algorithm;
         let fills_vectors = self.width >= 32 && self.width.is_multiple_of(16);
-        fills_vectors && algorithm == Algorithm::Auto && context.precision == PrecisionKind::F32
+        fills_vectors && algorithm == Algorithm::Auto
     }
 }
 
