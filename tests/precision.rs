@@ -49,16 +49,19 @@ fn near_f32<B: HostBackend>(precision: PrecisionKind, autocast: [f64; 2], least:
 
 fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, mean: f64, least: f64) {
     assert_eq!(half.gradients.len(), 62);
+    let norm = |values: &HostTensor| values.as_f32().unwrap().iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let cosine = |(name, ours): (&String, &HostTensor)| {
         let pairs = || ours.as_f32().unwrap().iter().zip(full.gradients[name].as_f32().unwrap());
         let product = |f: fn(f64, f64) -> f64| pairs().map(|(a, b)| f(f64::from(*a), f64::from(*b))).sum::<f64>();
         assert!(product(|a, b| (a - b).abs()) > 0.0, "{stem:?} {name}: the same bits as in f32");
-        let [ours, theirs] = [product(|a, _| a * a), product(|_, b| b * b)].map(f64::sqrt);
+        let [ours, theirs] = [ours, &full.gradients[name]].map(norm);
         let (cosine, ratio) = (product(|a, b| a * b) / (ours * theirs), ours / theirs);
         assert!(cosine >= least, "{stem:?} {name}: cosine {cosine:.4}");
-        // Gradients of biases are sums that almost cancel before a batch-norm: rounding decides their norm.
-        let may_cancel = name.ends_with("bias");
-        assert!(may_cancel || (ratio - 1.0).abs() <= 0.25, "{stem:?} {name}: {ratio:.4} of the norm in f32");
+        // A shift of all pixels cancels in the next batch-norm. What is left of a bias's gradient, 0 in 31 of 32 channels
+        // of the worst tensor, is small beside the terms of its sum, whose size that of the scale shows.
+        let terms = name.strip_suffix("bias").map_or(0.0, |layer| norm(&full.gradients[&format!("{layer}weight")]));
+        let off = (ours - theirs).abs();
+        assert!(off <= 0.25 * theirs || off <= 0.05 * terms, "{stem:?} {name}: {ratio:.4} of the norm in f32");
         cosine
     };
     let average = half.gradients.iter().map(cosine).sum::<f64>() / 62.0;
