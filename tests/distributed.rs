@@ -44,6 +44,13 @@ fn processes_change_no_bit_of_an_experiment() {
         let logs = (1..processes).filter(|rank| place.path(&format!("{name}/rank-{rank}.jsonl")).exists());
         assert_eq!(logs.count(), processes - 1, "every process logs");
     }
+    for (name, counts) in [("uneven", "3,1"), ("timed", "auto")] {
+        let counts = format!("--replicas-per-device={counts}");
+        let output = launched(&place, 2, name, &[&arguments[..], &[&counts]].concat());
+        assert!(name != "uneven" || output.contains("replicas 0, 1, 2\n"), "{output}");
+        assert_eq!(output.contains(" on devices that take "), name == "timed", "{output}");
+        place.run(name).equals(&place.run("one"), 2);
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The world belongs to the experiment, the devices to the machine: the same replicas on other devices give the same
 //! weights.
 
-use kiln_engine::parallel::HostBackend;
+use kiln_engine::parallel::{HostBackend, World};
 use kiln_engine::state::{StateDict, sha256};
 
-use crate::reference::run::Setup;
+use crate::reference::run::{Experiment, Setup};
 use crate::small::{distance, plan_of, setup, train};
 
 /// Three steps over 96 images.
@@ -18,8 +18,8 @@ fn four_replicas(devices: usize) -> Setup {
 }
 
 /// Everything that three steps change: weights, running statistics, momentum, average.
-fn outcome<B: HostBackend>(setup: &Setup) -> StateDict {
-    let state = train::<B>(plan_of(setup, 0..IMAGES)).states.pop().unwrap();
+fn outcome<B: HostBackend>(experiment: Experiment) -> StateDict {
+    let state = train::<B>(experiment).states.pop().unwrap();
     let named =
         |kind: &'static str, state: StateDict| state.into_iter().map(move |(name, it)| (format!("{kind} {name}"), it));
     let average = state.average.expect("averaging is on");
@@ -27,9 +27,16 @@ fn outcome<B: HostBackend>(setup: &Setup) -> StateDict {
 }
 
 pub fn devices_change_no_bit<B: HostBackend>() {
-    let [one, two, four] = [1, 2, 4].map(|devices| sha256(&outcome::<B>(&four_replicas(devices))));
-    assert_eq!(one, two, "one device or two");
-    assert_eq!(one, four, "one device or four");
+    let on = |counts: &[usize]| {
+        let mut experiment = plan_of(&four_replicas(counts.len()), 0..IMAGES);
+        let devices = experiment.plan.world.devices.clone();
+        experiment.plan.world = World::counted(1, 0, &[devices.len()], devices, counts);
+        sha256(&outcome::<B>(experiment))
+    };
+    let one = on(&[4]);
+    for counts in [&[2, 2][..], &[3, 1], &[1, 3], &[1, 2, 1], &[1, 1, 1, 1]] {
+        assert_eq!(on(counts), one, "{counts:?}");
+    }
 }
 
 /// To rounding, that is: momentum would show more of it, as it holds differences of large numbers.

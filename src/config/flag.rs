@@ -127,6 +127,7 @@ pub const HEADINGS: &[Heading] = &[
     of_both("Parallel").over(&[
         Flag::value("world-size", "parallel.world_size", "N"),
         Flag::value("gpu-ids", "parallel.gpu_ids", "N,N").or(&["gpu"]),
+        Flag::value("replicas-per-device", "parallel.replicas_per_device", "N,N"),
         Flag::value("stages", "parallel.stages", "N").or(&["pipeline-model-parallel-size"]),
         Flag::value("split-points", "parallel.split_points", "N,N"),
         Flag::value("batch-size", "parallel.batch_size", "N").or(&["per-device-train-batch-size"]),

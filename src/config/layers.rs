@@ -20,7 +20,7 @@ use super::schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 27] = [
+pub const SESSION_KEYS: [&str; 28] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -34,6 +34,7 @@ pub const SESSION_KEYS: [&str; 27] = [
     "checkpoint.force_config",
     "parallel.rank",
     "parallel.nnodes",
+    "parallel.replicas_per_device",
     "parallel.stages",
     "parallel.split_points",
     "parallel.shard_optimizer",

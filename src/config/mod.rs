@@ -52,7 +52,7 @@ pub mod time_limit;
 
 pub use layers::SESSION_KEYS;
 pub(crate) use own_words::shell_word;
-pub use parallel::{ParallelConfig, seconds};
+pub use parallel::{ParallelConfig, ReplicasPerDevice, seconds};
 pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, check, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};

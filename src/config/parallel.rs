@@ -2,14 +2,16 @@
 //!
 //! `config/default.toml` documents it for users, `rules.rs` checks it, and the backend checks the devices.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use kiln_engine::parallel::{
-    BackendKind, BnStatistics, CHECK_EVERY, CudaGraph, DistBackend, ReducePrecision, StrategyKind,
+    BackendKind, BnStatistics, CHECK_EVERY, CudaGraph, DistBackend, ReducePrecision, StrategyKind, World,
 };
 use kiln_membership::Elastic;
-use kiln_system::with_defaults;
+use kiln_system::{Error, with_defaults};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -20,6 +22,8 @@ with_defaults! {
     pub struct ParallelConfig {
         pub world_size: usize = 1,
         pub gpu_ids: Vec<usize> = vec![0],
+        #[serde(with = "kiln_system::text")]
+        pub replicas_per_device: ReplicasPerDevice = ReplicasPerDevice::Even,
         #[serde(deserialize_with = "count_or_auto")]
         pub stages: usize = 1,
         pub split_points: Vec<usize> = Vec::new(),
@@ -49,6 +53,45 @@ with_defaults! {
         pub job_id: String = "kiln".into(),
         pub job_secret_file: PathBuf = PathBuf::new(),
         pub insecure: bool = false,
+    }
+}
+
+/// How many replicas each device hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicasPerDevice {
+    /// Equally many, or one more.
+    Even,
+    /// By the time that one takes there.
+    Auto,
+    /// On the devices of all processes, in their order.
+    Given(Vec<usize>),
+}
+
+impl FromStr for ReplicasPerDevice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let count = |count: &str| count.trim().parse().ok().filter(|count| *count > 0);
+        match text {
+            "even" => Ok(Self::Even),
+            "auto" => Ok(Self::Auto),
+            counts => counts
+                .split(',')
+                .map(count)
+                .collect::<Option<_>>()
+                .map(Self::Given)
+                .ok_or("even, auto, or a number from 1 for each device, as in 3,1"),
+        }
+    }
+}
+
+impl fmt::Display for ReplicasPerDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Even => f.write_str("even"),
+            Self::Auto => f.write_str("auto"),
+            Self::Given(counts) => f.write_str(&counts.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
+        }
     }
 }
 
@@ -92,6 +135,36 @@ impl ParallelConfig {
         self.world_size.saturating_mul(self.stages.max(1)).max(1)
     }
 
+    /// The world of this process, with `processes[i]` devices in each process.
+    ///
+    /// # Errors
+    /// If a device has no replica.
+    pub fn world(&self, processes: Vec<usize>) -> kiln_system::Result<World> {
+        let (all, size) = (processes.iter().sum(), self.world_size);
+        let stages = self.stages_on(all);
+        if all > size * stages {
+            let several =
+                if processes.len() == 1 { String::new() } else { format!(" on {} processes", processes.len()) };
+            return Err(Error::usage(format!(
+                "every device must have a replica, got '{all}' devices{several} for {}; use --world-size {} or fewer \
+                 --gpu-ids",
+                self.capacity(),
+                all.div_ceil(stages)
+            )));
+        }
+        let (rank, devices) = (self.rank, self.gpu_ids.clone());
+        match &self.replicas_per_device {
+            ReplicasPerDevice::Given(counts) if counts.len() == all => {
+                Ok(World::counted(stages, rank, &processes, devices, counts))
+            }
+            ReplicasPerDevice::Given(counts) => Err(Error::usage(format!(
+                "--replicas-per-device needs a number for each of the '{all}' devices of all processes, got '{}'",
+                counts.len()
+            ))),
+            _ => Ok(World::staged([size, stages], rank, processes, devices)),
+        }
+    }
+
     /// The stages of each replica on `devices` devices in all; of those that the planner is to choose, the most that
     /// get a device each.
     pub fn stages_on(&self, devices: usize) -> usize {
@@ -110,13 +183,18 @@ impl ParallelConfig {
         }
     }
 
-    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one worker per
-    /// device. 1 for an elastic run, which begins with this process.
+    /// The devices of all processes that are named, or else one for each worker.
+    fn slots(&self) -> usize {
+        if let ReplicasPerDevice::Given(counts) = &self.replicas_per_device { counts.len() } else { self.workers() }
+    }
+
+    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for all devices. 1 for
+    /// an elastic run, which begins with this process.
     pub fn processes(&self) -> usize {
         match self.nnodes {
             _ if self.elastic.is_on() => 1,
             0 if self.rank == 0 && self.dist_url.is_empty() => 1,
-            0 => self.workers().div_ceil(self.gpu_ids.len().max(1)).max(1),
+            0 => self.slots().div_ceil(self.gpu_ids.len().max(1)).max(1),
             count => count,
         }
     }

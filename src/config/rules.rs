@@ -19,6 +19,7 @@ use kiln_training::{Architecture, Bottleneck};
 use toml::{Table, Value};
 
 use super::merged::Merged;
+use super::parallel::ReplicasPerDevice;
 use super::schema::{enumerate, plain};
 use super::{flag, range, suggestion};
 use crate::serve::USUAL;
@@ -87,6 +88,23 @@ impl Rules<'_> {
         self.require(enough, &[KEY, "parallel.world_size"], broken, &remedy);
     }
 
+    fn replicas_per_device(&mut self) {
+        let parallel = &self.merged.config.parallel;
+        let (counts, world) = (&parallel.replicas_per_device, parallel.world_size);
+        const KEY: &str = "parallel.replicas_per_device";
+        let sum = if let ReplicasPerDevice::Given(counts) = counts { counts.iter().sum() } else { world };
+        let broken = format!("replicas per device must add up to the world size '{world}', got '{counts}'");
+        self.require(sum == world, &[KEY, "parallel.world_size"], broken, &format!("use --world-size {sum}"));
+        let (is_even, is_cut) = (*counts == ReplicasPerDevice::Even, parallel.stages != 1);
+        let broken = "stages are placed by their own times, not by replicas per device";
+        let remedy = "remove --replicas-per-device or --stages";
+        self.require(is_even || !is_cut, &[KEY, "parallel.stages"], broken, remedy);
+        let broken = format!("replicas per device must be even or auto in an elastic run, got '{counts}'");
+        let holds = !parallel.elastic.is_on() || !matches!(counts, ReplicasPerDevice::Given(_));
+        let remedy = "use --replicas-per-device auto, or remove --elastic";
+        self.require(holds, &[KEY, "parallel.elastic"], broken, remedy);
+    }
+
     fn served(&mut self) {
         let serve = &self.merged.config.run.serve;
         let broken = format!("serve must be an address and a port, got '{serve}'");
@@ -122,6 +140,7 @@ impl Rules<'_> {
         self.require(alone || !self.merged.config.run.log_units, &["run.log_units"], broken, remedy);
 
         self.engine(processes);
+        self.replicas_per_device();
         self.stages();
         self.elastic();
         self.roll_back();

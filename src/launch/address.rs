@@ -150,10 +150,11 @@ pub(super) fn process_info(
     parallel: &ParallelConfig,
     rank: Option<usize>,
     configuration: BTreeMap<String, String>,
+    nanoseconds: u64,
 ) -> ProcessInfo {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (process, devices) = (std::process::id(), parallel.gpu_ids.len());
-    ProcessInfo { rank, host, process, devices, configuration, ..ProcessInfo::default() }
+    ProcessInfo { rank, host, process, devices, nanoseconds, configuration, ..ProcessInfo::default() }
 }
 
 /// Logs `what` as a warning unless the returned value is dropped within [`WARN_AFTER`].

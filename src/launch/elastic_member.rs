@@ -50,13 +50,14 @@ impl ElasticMember {
     pub(super) fn join(
         parallel: &ParallelConfig,
         configuration: BTreeMap<String, String>,
+        nanoseconds: u64,
         ordered: bool,
         transport: Transport,
     ) -> Result<Self> {
         address::check_interface(parallel)?;
         let places = address::hosts_and_ports(parallel)?;
         let terms = terms(parallel, address::secret(parallel, &places)?);
-        let own = address::process_info(parallel, None, configuration);
+        let own = address::process_info(parallel, None, configuration, nanoseconds);
         let service = HeldService::default();
         let limit = seconds(parallel.elastic_timeout);
         let hold = hold(&places, &terms, service.clone());

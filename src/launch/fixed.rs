@@ -67,9 +67,7 @@ impl FixedMembership for SingleProcess {
     fn leave(&self, _failure: Option<&str>) {}
 }
 
-pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
-    let devices = parallel.gpu_ids.clone();
-    let replicas = [parallel.world_size, parallel.stages_on(devices.len())];
-    let world = World::staged(replicas, 0, vec![devices.len()], devices);
-    Box::new(SingleProcess { world, limit: parallel.limit() * PATIENCE })
+pub fn alone(parallel: &ParallelConfig) -> Result<Box<dyn FixedMembership>> {
+    let world = parallel.world(vec![parallel.gpu_ids.len()])?;
+    Ok(Box::new(SingleProcess { world, limit: parallel.limit() * PATIENCE }))
 }

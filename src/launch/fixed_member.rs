@@ -46,7 +46,7 @@ impl FixedMember {
         let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, &[(host, port)])?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
-        let own = address::process_info(parallel, Some(parallel.rank), configuration);
+        let own = address::process_info(parallel, Some(parallel.rank), configuration, 0);
         let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
         let (place, seconds) = (address.clone(), limit.as_secs());
         let met = address::warn_if_slow(move || {
@@ -63,17 +63,7 @@ impl FixedMember {
                 all.div_ceil(size)
             )));
         }
-        if all > size * parallel.stages_on(all) {
-            let refusal = format!(
-                "every device must have a replica, got '{all}' devices on {} processes for {}; use --world-size {} or \
-                 fewer --gpu-ids",
-                devices.len(),
-                parallel.capacity(),
-                all.div_ceil(parallel.stages_on(all))
-            );
-            return Err(Error::usage(refusal));
-        }
-        let world = World::staged([size, parallel.stages_on(all)], parallel.rank, devices, parallel.gpu_ids.clone());
+        let world = parallel.world(devices)?;
         Ok(Self {
             member,
             _service: Mutex::new(service),

@@ -40,16 +40,18 @@ macro_rules! over_gloo {
 /// Joins a run and waits for all of its processes; `configuration` must be the same on all of them.
 pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Box<dyn FixedMembership>> {
     if parallel.processes() == 1 {
-        return Ok(alone(parallel));
+        return alone(parallel);
     }
     over_gloo!(Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?)))
 }
 
-/// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
-/// of the tree, `transport` says by which engine tensors travel.
+/// Joins an elastic run. `configuration` must be the same in all its processes; `nanoseconds` is what a replica takes on
+/// a device of this one, if that was timed; `ordered` asks for sums in the order of the tree, `transport` says by which
+/// engine tensors travel.
 pub fn join_elastic(
     parallel: &ParallelConfig,
     configuration: BTreeMap<String, String>,
+    nanoseconds: Option<u64>,
     ordered: bool,
     transport: Transport,
 ) -> Result<Box<dyn ElasticMembership>> {
@@ -57,7 +59,13 @@ pub fn join_elastic(
         let workers = [parallel.world_size, parallel.stages];
         return Ok(Box::new(SingleProcess { workers, last: AtomicU64::new(0) }));
     }
-    over_gloo!(Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?)))
+    over_gloo!(Ok(Box::new(super::elastic_member::ElasticMember::join(
+        parallel,
+        configuration,
+        nanoseconds.unwrap_or(0),
+        ordered,
+        transport
+    )?)))
 }
 
 /// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the

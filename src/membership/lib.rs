@@ -19,11 +19,13 @@ pub mod processes;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 pub mod slurm;
+mod speed;
 pub mod status;
 mod tf_config;
 
 pub use elastic::Elastic;
 pub use machines::Machines;
+pub use speed::{Speed, by_speed};
 pub use status::{MemberStatus, Next, Progress, RunStatus, StateVersion};
 
 /// How many times the time limit of a message processes wait for what may take long, such as reading images.

@@ -89,7 +89,8 @@ pub(super) fn choose(
     let world = prepared.plan.world.clone();
     if world.stages == 1 {
         config.parallel.stages = 1;
-        prepared.stages = Some("1 of each replica, as every device has a replica already".into());
+        let words = "1 of each replica, as every device has a replica already";
+        prepared.placement = Some(("stages", words.into()));
         return Ok(());
     }
     let is_alone = world.processes() == 1;
@@ -123,13 +124,14 @@ pub(super) fn choose(
         0 => String::new(),
         idle => format!(", {} idle", count(idle, "device")),
     };
-    prepared.stages = Some(format!(
+    let words = format!(
         "{} of units {}{idle}; {} images/s predicted; {}",
         chosen.cut.len(),
         text::units(chosen),
         rate(planning.choice().images_per_second),
         text::reason(&planning)
-    ));
+    );
+    prepared.placement = Some(("stages", words));
     Ok(())
 }
 

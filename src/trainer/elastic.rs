@@ -43,7 +43,7 @@ pub(super) fn train(
     shared.insert("weights".into(), sha256(&network.state()));
     let (ordered, transport) = (config.run.deterministic, prepared.transport.clone());
     let membership: Arc<dyn ElasticMembership> =
-        launch::join_elastic(&config.parallel, shared, ordered, transport)?.into();
+        launch::join_elastic(&config.parallel, shared, prepared.nanoseconds, ordered, transport)?.into();
     let succession = Succession::new(membership.clone(), session.display);
     let local = Mutex::new(LocalState { devices: config.parallel.gpu_ids.clone(), ..LocalState::default() });
     let (member, lock, leave) = (membership.clone(), Mutex::default(), Arc::default());

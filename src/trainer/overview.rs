@@ -36,7 +36,7 @@ pub(super) fn overview(
     };
     line("kiln", format!("{version}, {name} backend, seed {seed}{determinism}"));
     line("world", world(config, prepared));
-    prepared.stages.iter().for_each(|words| line("stages", words.clone()));
+    prepared.placement.iter().for_each(|(subject, words)| line(subject, words.clone()));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
         line("device", format!("{}: {}", backend.describe(*index), hosted(&prepared.plan.world, slot)));
         card(backend, *index).into_iter().for_each(|card| line("", card.to_string()));

@@ -33,8 +33,10 @@ pub(super) struct Prepared {
     pub(super) is_processor: bool,
     /// Chosen by runs that may have several processes.
     pub(super) transport: Transport,
-    /// What `--stages auto` has chosen, and why.
-    pub(super) stages: Option<String>,
+    /// What `--stages auto` or `--replicas-per-device auto` has chosen, by its name, and why.
+    pub(super) placement: Option<(&'static str, String)>,
+    /// What a replica takes on the slowest device of this process, if its share in an elastic run goes by that.
+    pub(super) nanoseconds: Option<u64>,
     /// What is trained, once the model is there.
     pub(super) experiment: Vec<(String, String)>,
 }
@@ -71,7 +73,8 @@ pub(super) fn prepare(
         task,
         is_processor,
         transport,
-        stages: None,
+        placement: None,
+        nanoseconds: None,
         experiment: Vec::new(),
     })
 }

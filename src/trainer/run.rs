@@ -24,7 +24,7 @@ use super::serving::{begin, place};
 use super::session::Session;
 use super::snapshot::check_copy;
 use super::terminal::{display, say, warn};
-use super::{auto_stages, broadcast, elastic, requeue};
+use super::{auto_replicas, auto_stages, broadcast, elastic, requeue};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::launch::{self, FixedMembership, alone};
 use crate::metrics::{Profiler, screen};
@@ -61,7 +61,7 @@ fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
     let profiler = listen(config.run.profile);
     // An elastic run is prepared as one process, and joins the others later.
     let membership = match is_elastic {
-        true => alone(&config.parallel),
+        true => alone(&config.parallel)?,
         false => launch::join(&config.parallel, config.shared())?,
     };
     tell("takes part; rank 0 shows the progress");
@@ -121,6 +121,7 @@ fn run(
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (network, about) = initial_model(backend, &config, &prepared)?;
     auto_stages::choose(backend, &mut config, &mut prepared, membership, network.as_ref())?;
+    auto_replicas::choose(&config, &mut prepared, membership, network.as_ref())?;
     prepared.experiment = experiment(&config, &prepared, &about);
     let caution = {
         let (config, parameters, local_processes) = (config.clone(), about.parameters, membership.local_processes());

@@ -27,6 +27,8 @@ fn two_machines_with_two_devices_are_two_processes() {
     let first = config(&["--gpu-ids=0,1", "--world-size=4", "--rank=0", "--dist-url=tcp://192.168.1.1:23456"]);
     assert_eq!(first.parallel.processes(), 2);
     assert_eq!(config(&["--gpu-ids=0,1", "--world-size=4"]).parallel.processes(), 1);
+    let uneven = ["--replicas-per-device=3,1", "--world-size=4", "--gpu-ids=0", "--dist-url=tcp://n:1"];
+    assert_eq!(config(&uneven).parallel.processes(), 2);
 }
 
 #[test]
@@ -157,6 +159,17 @@ fn processes_that_cannot_run_are_refused() {
         (
             "--elastic --world-size 2 --gpu-ids 0,1 --dist-backend nccl",
             "dist backend 'nccl' needs several processes in an elastic run",
+        ),
+        (
+            "--replicas-per-device 3,2 --world-size 4 --gpu-ids 0,1",
+            "replicas per device must add up to the world size '4', got '3,2'",
+        ),
+        ("--replicas-per-device 0,4 --world-size 4", "a number from 1 for each device, as in 3,1"),
+        ("--replicas-per-device fast --world-size 4", "even, auto, or a number from 1"),
+        ("--replicas-per-device auto --stages 2", "stages are placed by their own times"),
+        (
+            "--replicas-per-device 2 --world-size 2 --elastic --dist-url tcp://n:1",
+            "must be even or auto in an elastic run",
         ),
         ("--tls-cert a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),
         ("parallel.tls_key=a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),

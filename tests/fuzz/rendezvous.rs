@@ -153,6 +153,7 @@ impl Random {
             host: self.word(),
             process: 1,
             devices: if self.chance(70) { 1 } else { self.extreme() as usize },
+            nanoseconds: if self.chance(70) { 0 } else { self.extreme() },
             configuration,
             holds: if self.chance(70) { StateVersion::default() } else { self.version() },
             latest_generation: if self.chance(70) { 0 } else { self.extreme() },

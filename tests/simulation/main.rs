@@ -12,6 +12,8 @@ mod election;
 mod growth;
 mod random;
 mod rendezvous;
+#[path = "../../src/membership/speed.rs"]
+mod speed;
 mod state;
 #[path = "../../src/membership/status.rs"]
 mod status;

@@ -33,13 +33,24 @@ impl World {
     /// `size` replicas, the model of each cut into `stages`, over processes with `processes[i]` devices each; `devices`
     /// are those of this process, `rank`. There are no more devices than workers.
     pub fn staged([size, stages]: [usize; 2], rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
-        let (all, workers): (usize, usize) = (processes.iter().sum(), size * stages);
-        let first_on = |slot: usize| (slot * workers).div_ceil(all);
+        let counts = Self::counts(size * stages, processes.iter().sum());
+        Self::counted(stages, rank, &processes, devices, &counts)
+    }
+
+    /// As [`World::staged`], with as many workers on each device of all processes, in order, as `counts` says.
+    pub fn counted(stages: usize, rank: usize, processes: &[usize], devices: Vec<usize>, counts: &[usize]) -> Self {
+        let first_on = |slot: usize| counts[..slot].iter().sum::<usize>();
         let before = |process: usize| processes[..process].iter().sum::<usize>();
         let block = |process| first_on(before(process))..first_on(before(process + 1));
         let share = |slot| first_on(before(rank) + slot)..first_on(before(rank) + slot + 1);
         let (blocks, shares) = ((0..processes.len()).map(block).collect(), (0..devices.len()).map(share).collect());
-        Self { size, stages, blocks, rank, devices, shares }
+        Self { size: first_on(counts.len()) / stages, stages, blocks, rank, devices, shares }
+    }
+
+    /// The workers of each of so many devices, in aligned blocks.
+    pub fn counts(workers: usize, devices: usize) -> Vec<usize> {
+        let first_on = |slot: usize| (slot * workers).div_ceil(devices);
+        (0..devices).map(|slot| first_on(slot + 1) - first_on(slot)).collect()
     }
 
     /// An explicit placement: `blocks` are the workers of each process, from 0 without a gap; `devices` are those of

@@ -111,6 +111,8 @@ pub struct ProcessInfo {
     pub process: u32,
     /// How many devices it can compute on, at least one.
     pub devices: usize,
+    /// What a replica takes on one of them, if it has been timed; else 0.
+    pub nanoseconds: u64,
     /// Its settings, which must be the same in the whole job.
     pub configuration: BTreeMap<String, String>,
     pub holds: StateVersion,

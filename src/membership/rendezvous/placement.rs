@@ -1,6 +1,6 @@
 //! Which replicas each member of an elastic job computes: one contiguous block per member.
 //!
-//! Pure arithmetic. Blocks are proportional to the devices; when membership changes, as many replicas as possible keep
+//! Pure arithmetic. Blocks are proportional to the devices, or by their speeds if all are known; when membership changes, as many replicas as possible keep
 //! their member. The [`roster`](super::roster) decides which members take part.
 
 use std::cmp::Reverse;
@@ -9,11 +9,15 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::speed::{Speed, by_speed};
+
 /// A member that could compute replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     pub id: u64,
     pub devices: usize,
+    /// As in [`Speed`].
+    pub nanoseconds: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,9 +82,16 @@ impl PlannedBlock {
     }
 }
 
+/// Shares by the speeds of the candidates, or else proportional to their devices.
+fn shares(world: usize, candidates: &[Candidate]) -> Vec<usize> {
+    let speed = |candidate: &Candidate| Speed { devices: candidate.devices, nanoseconds: candidate.nanoseconds };
+    let even = by_devices(world, candidates);
+    by_speed(world, &candidates.iter().map(speed).collect::<Vec<_>>(), &even).unwrap_or(even)
+}
+
 /// Shares proportional to the devices by largest remainder, ties to the earlier. There are no more devices than
 /// replicas, so each share is at least the number of its devices.
-fn shares(world: usize, candidates: &[Candidate]) -> Vec<usize> {
+fn by_devices(world: usize, candidates: &[Candidate]) -> Vec<usize> {
     let devices: u128 = candidates.iter().map(|candidate| candidate.devices as u128).sum();
     let exact = |candidate: &Candidate| world as u128 * candidate.devices as u128;
     let mut shares: Vec<_> = candidates.iter().map(|candidate| (exact(candidate) / devices) as usize).collect();

@@ -16,7 +16,7 @@ use super::membership::{Event, MembershipView, ProcessInfo, Progress, Ready, Ses
 use super::refusal::Refusal;
 
 /// The version of these messages.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope over the value it carries, in bytes.

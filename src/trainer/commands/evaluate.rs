@@ -109,7 +109,7 @@ fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&st
 /// Evaluates the network in `file`; `normalization` is that of the weights, instead of the data set's.
 fn measure(config: &Config, file: ModelFile, normalization: Option<Normalization>) -> Result<()> {
     let backend = backend(config.parallel.backend)?;
-    let mut prepared = prepare(backend, config, alone(&config.parallel).as_ref(), Stop::new())?;
+    let mut prepared = prepare(backend, config, alone(&config.parallel)?.as_ref(), Stop::new())?;
     if let Some(normalization) = normalization {
         let splits = DataSplits { normalization, ..prepared.splits.clone() };
         prepared.task = Arc::new(task(config, &splits));

@@ -73,7 +73,7 @@ fn notes(parallel: &ParallelConfig, planning: &Planning, several: bool) -> Vec<S
 
 fn search(config: &Config, several: bool) -> Result<Planning> {
     let backend = backend(config.parallel.backend)?;
-    let membership = alone(&config.parallel);
+    let membership = alone(&config.parallel)?;
     let prepared = prepare(backend, config, membership.as_ref(), Stop::new())?;
     let (network, _) = initial_model(backend, config, &prepared)?;
     let (ids, replicas) = (&config.parallel.gpu_ids, config.parallel.world_size);

@@ -6,7 +6,7 @@ use kiln_membership::rendezvous::placement::{Block, Candidate, place};
 use proptest::prelude::*;
 
 fn hosts(devices: &[(u64, usize)]) -> Vec<Candidate> {
-    devices.iter().map(|&(id, devices)| Candidate { id, devices }).collect()
+    devices.iter().map(|&(id, devices)| Candidate { id, devices, nanoseconds: 0 }).collect()
 }
 
 fn ranges(blocks: &[Block]) -> Vec<(u64, Range<usize>)> {
@@ -89,14 +89,54 @@ fn with_newcomer_at(place: usize, blocks: &[Block], id: u64) -> Vec<Block> {
     order
 }
 
+#[test]
+fn faster_hosts_get_more_replicas_if_that_pays() {
+    let placed = |world: usize, all: &[(usize, u64)], before: &[(u64, Range<usize>)]| {
+        let candidate = |(id, &(devices, nanoseconds))| Candidate { id, devices, nanoseconds };
+        place(world, &(1..).zip(all).map(candidate).collect::<Vec<_>>(), before)
+    };
+    let sizes = |world: usize, all: &[(usize, u64)]| -> Vec<usize> {
+        placed(world, all, &[]).iter().map(|block| block.replicas.len()).collect()
+    };
+    assert_eq!(sizes(8, &[(1, 100), (1, 200)]), [5, 3]);
+    assert_eq!(sizes(4, &[(1, 100), (1, 300)]), [3, 1]);
+    // Two devices share what their process hosts.
+    assert_eq!(sizes(8, &[(2, 100), (1, 100)]), [5, 3]);
+    assert_eq!(sizes(9, &[(2, 200), (1, 100)]), [4, 5]);
+    // Everybody has a replica, however slow; nothing changes for less than 5 %, or if one is not timed.
+    assert_eq!(sizes(4, &[(1, 1), (1, u64::MAX), (1, u64::MAX)]), [2, 1, 1]);
+    assert_eq!(sizes(100, &[(1, 100), (1, 104)]), [50, 50]);
+    assert_eq!(sizes(4, &[(1, 100), (1, 0)]), [2, 2]);
+    // Who stays keeps what it can.
+    let blocks = placed(8, &[(1, 100), (1, 300)], &[(1, 0..4), (2, 4..8)]);
+    assert_eq!(ranges(&blocks), [(1, 0..6), (2, 6..8)]);
+}
+
 proptest! {
+    #[test]
+    fn every_replica_has_a_place_at_any_speed(
+        world in 0_usize..300,
+        hosts in proptest::collection::vec((0_usize..9, 1_u64..2000), 1..20),
+    ) {
+        let all: Vec<_> =
+            (0..).zip(&hosts).map(|(id, &(devices, nanoseconds))| Candidate { id, devices, nanoseconds }).collect();
+        let blocks = place(world, &all, &[]);
+        let end = |blocks: &[Block]| {
+            blocks.iter().map(|it| it.replicas.len().div_ceil(it.devices) as u64 * hosts[it.id as usize].1).max()
+        };
+        let untimed: Vec<_> = all.iter().map(|it| Candidate { nanoseconds: 0, ..*it }).collect();
+        prop_assert_eq!(blocks.last().map_or(0, |block| block.replicas.end), place(world, &untimed, &[]).last().map_or(0, |block| block.replicas.end));
+        prop_assert!(blocks.iter().all(|block| block.replicas.len() >= block.devices));
+        prop_assert!(end(&blocks) <= end(&place(world, &untimed, &[])));
+    }
+
     #[test]
     fn every_replica_is_placed_once_and_shares_are_fair(
         world in 0_usize..300,
         devices in proptest::collection::vec(0_usize..9, 0..40),
         before in proptest::collection::vec((0_u64..50, 0_usize..300, 0_usize..300), 0..10),
     ) {
-        let all: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices }).collect();
+        let all: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices, nanoseconds: 0 }).collect();
         let before: Vec<_> = before.into_iter().map(|(id, start, end)| (id, start..end)).collect();
         let blocks = place(world, &all, &before);
         let mut next = 0;
@@ -121,11 +161,11 @@ proptest! {
         lost in 0_usize..8,
         fresh in 1_usize..5,
     ) {
-        let first: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices }).collect();
+        let first: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices, nanoseconds: 0 }).collect();
         let before = ranges(&place(world, &first, &[]));
         let mut next = first.clone();
         next.remove(lost % first.len());
-        next.push(Candidate { id: 99, devices: fresh });
+        next.push(Candidate { id: 99, devices: fresh, nanoseconds: 0 });
         let blocks = place(world, &next, &before);
         if blocks.iter().any(|block| block.id == 99) {
             let stays = |id: &u64| blocks.iter().any(|block| block.id == *id);

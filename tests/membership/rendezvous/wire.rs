@@ -29,6 +29,7 @@ fn newcomers_and_their_readiness_survive_the_way() {
             host: "node 1".into(),
             process: 4711,
             devices: 2,
+            nanoseconds: 1 << 50,
             configuration: BTreeMap::from([("run.seed".into(), "3".into())]),
             holds: holds(),
             latest_generation: 9,

@@ -52,7 +52,7 @@ impl Member {
     }
 
     pub(crate) fn candidate(&self) -> Candidate {
-        Candidate { id: self.info.id, devices: self.info.devices }
+        Candidate { id: self.info.id, devices: self.info.devices, nanoseconds: self.info.nanoseconds }
     }
 }
 

@@ -56,6 +56,7 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
             host: "h\n".repeat(heard as usize % 200),
             process: 1,
             devices: devices as usize,
+            nanoseconds: heard,
             configuration: BTreeMap::new(),
             holds: StateVersion { generation, step: generation },
             latest_generation: heard,
