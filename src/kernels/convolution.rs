@@ -19,9 +19,9 @@ impl Convolution {
     /// `is_direct` asks for the definition even where Winograd's algorithm applies, which rounds more.
     pub fn new(geometry: Geometry, is_direct: bool) -> Self {
         let Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for } = geometry;
-        let fits = !is_direct && [stride, padding] == [1, 1] && kernel == [3, 3];
+        let fits = !is_direct && padding == 1 && kernel == [3, 3];
         let x = [batch, inputs, size[0], size[1]];
-        let winograd = fits.then(|| Winograd::new(x, outputs, parallel_for)).flatten();
+        let winograd = fits.then(|| Winograd::new(x, outputs, stride, parallel_for)).flatten();
         Self { geometry, is_direct, winograd }
     }
 

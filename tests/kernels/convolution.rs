@@ -10,7 +10,7 @@ use super::{Stored, alone, assert_close, assert_stored, backwards, noise, rounde
 
 /// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no
 /// block.
-const SIZES: [([usize; 4], usize, usize, usize, usize); 7] = [
+const SIZES: [([usize; 4], usize, usize, usize, usize); 10] = [
     ([2, 3, 9, 7], 5, 3, 1, 1),
     ([3, 16, 8, 8], 16, 3, 1, 1),
     ([2, 20, 11, 6], 33, 3, 2, 1),
@@ -18,6 +18,9 @@ const SIZES: [([usize; 4], usize, usize, usize, usize); 7] = [
     ([5, 64, 4, 4], 48, 1, 1, 0),
     ([4, 17, 6, 6], 16, 1, 2, 0),
     ([33, 32, 2, 2], 32, 3, 1, 1),
+    ([3, 32, 13, 16], 48, 3, 2, 1),
+    ([2, 16, 8, 15], 16, 3, 2, 1),
+    ([5, 160, 7, 7], 144, 3, 2, 1),
 ];
 
 fn written<T: Stored>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {

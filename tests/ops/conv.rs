@@ -142,19 +142,24 @@ fn layers<B: ConvOps>() {
     cases.iter().for_each(Case::check::<B>);
 }
 
-/// What F(4x4, 3x3) is for, at sizes that fit no tile and no block.
+/// What tiles of 4x4 outputs are for, at sizes that fit no tile and no block.
 fn winograd<B: ConvOps>() {
-    for (x, outputs) in [
-        ([1, 16, 3, 3], 16),
-        ([33, 16, 3, 4], 48),
-        ([2, 32, 7, 7], 16),
-        ([3, 48, 9, 13], 32),
-        ([1, 16, 57, 57], 16),
-        ([5, 64, 16, 12], 16),
-        ([33, 16, 16, 16], 16),
-        ([9, 144, 4, 4], 128),
+    for (x, outputs, stride) in [
+        ([1, 16, 3, 3], 16, 1),
+        ([33, 16, 3, 4], 48, 1),
+        ([2, 32, 7, 7], 16, 1),
+        ([3, 48, 9, 13], 32, 1),
+        ([1, 16, 57, 57], 16, 1),
+        ([5, 64, 16, 12], 16, 1),
+        ([33, 16, 16, 16], 16, 1),
+        ([9, 144, 4, 4], 128, 1),
+        ([2, 32, 7, 8], 16, 2),
+        ([3, 48, 13, 16], 32, 2),
+        ([1, 32, 21, 55], 16, 2),
+        ([33, 16, 32, 32], 16, 2),
+        ([9, 144, 8, 7], 128, 2),
     ] {
-        let case = Case::new(x, outputs, 3, 1, 1);
+        let case = Case::new(x, outputs, 3, stride, 1);
         case.check::<B>();
         let sliding = Sliding { algorithm: Algorithm::Direct, ..case.sliding };
         let direct = Case { sliding, ..case };
@@ -164,7 +169,11 @@ fn winograd<B: ConvOps>() {
 
 /// Where a backend applies an epilogue within the convolution, and where it does not.
 fn normalized<B: ConvOps>() {
-    let winograd = [Case::new([3, 48, 9, 13], 32, 3, 1, 1), Case::new([9, 144, 4, 4], 128, 3, 1, 1)];
+    let winograd = [
+        Case::new([3, 48, 9, 13], 32, 3, 1, 1),
+        Case::new([9, 144, 4, 4], 128, 3, 1, 1),
+        Case::new([3, 48, 13, 16], 32, 3, 2, 1),
+    ];
     let direct = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 32, 2, 2], 48, 3, 1, 1)];
     let trimmed = Case::new([7, 33, 1, 1], 17, 3, 1, 1);
     let grouped = [Case::new([3, 32, 9, 9], 32, 3, 1, 1).grouped(2), Case::new([7, 32, 1, 1], 64, 3, 1, 1).grouped(8)];
@@ -213,6 +222,7 @@ fn halves<B: ConvOps + HostBackend>() {
     let cases = [
         Case::new([3, 48, 9, 13], 32, 3, 1, 1),
         Case::new([9, 144, 4, 4], 160, 3, 1, 1),
+        Case::new([3, 48, 13, 16], 32, 3, 2, 1),
         Case::new([2, 3, 32, 32], 8, 3, 1, 1),
         Case::new([3, 3, 32, 32], 20, 7, 2, 3),
         Case::new([2, 24, 16, 16], 40, 3, 2, 1),

@@ -8,9 +8,8 @@ use std::ops::Range;
 
 use super::kernels::{self, Panel};
 use super::product::OverChannels;
-use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
-use super::transform::FREQUENCIES;
-use super::{Winograd, panel, part};
+use super::tiles::{FromFrequencies, Grid, Images, Slots, SumKind, TileKind, ToFrequencies, plane};
+use super::{Side, Winograd, panel, part};
 use crate::activation::Activation;
 use crate::epilogue::Epilogue;
 use crate::vector::scratch::{self, Kind};
@@ -19,8 +18,8 @@ use crate::vector::{LANES, Shared};
 /// Largest `inputs * outputs` of small kernels.
 const SMALL: usize = 128 * 128;
 const SMALL_BLOCK: usize = 14;
-/// Most values of a large block per frequency.
-const LARGE_BLOCK: usize = 1 << 16;
+/// Most values of a large block.
+const LARGE_BLOCK: usize = 36 << 16;
 /// Tiles of a large block that one task transforms.
 const TRANSFORMED: usize = 16;
 
@@ -61,14 +60,33 @@ impl<T: Activation> Correlation<'_, T> {
         plane(self.channels * self.panel())
     }
 
+    /// What is summed and what is written.
+    fn sides(&self) -> [Side; 2] {
+        if self.turned { [Side::Output, Side::Input] } else { [Side::Input, Side::Output] }
+    }
+
+    fn frequencies(&self) -> [usize; 2] {
+        self.sides().map(|side| self.plan.frequencies(side))
+    }
+
+    fn grids(&self) -> [Grid; 2] {
+        let [input, output] = self.plan.grids;
+        if self.turned { [output, input] } else { [input, output] }
+    }
+
+    /// Values of a panel of kernels.
+    fn kernels(&self) -> usize {
+        self.plan.frequencies(Side::Kernel) * self.kernel_plane()
+    }
+
     fn small(&self) {
-        let Winograd { grid, parallel_for, .. } = *self.plan;
-        let of_panel = FREQUENCIES * self.kernel_plane();
+        let (all, parallel_for) = (self.plan.tiles(), self.plan.parallel_for);
+        let of_panel = self.kernels();
         scratch::with(Kind::Shared, [self.panels() * of_panel], |[kernels]| {
             let kernels = Shared(kernels.as_mut_ptr());
             parallel_for(self.panels(), &|panel| self.transform_kernels(panel, kernels.at(panel * of_panel)));
-            let blocks = grid.tiles.div_ceil(SMALL_BLOCK);
-            let tiles = |block| part(&(0..grid.tiles), block, blocks);
+            let blocks = all.div_ceil(SMALL_BLOCK);
+            let tiles = |block| part(&(0..all), block, blocks);
             parallel_for(blocks, &|block| {
                 let (these, next) = (tiles(block), tiles((block + 1).min(blocks - 1)));
                 let slots = self.slots(these.len());
@@ -85,19 +103,19 @@ impl<T: Activation> Correlation<'_, T> {
     }
 
     fn large(&self) {
-        let Winograd { grid, parallel_for, .. } = *self.plan;
-        let blocks = grid.tiles.div_ceil((LARGE_BLOCK / self.channels).max(1));
-        let slots = self.slots(grid.tiles.div_ceil(blocks));
+        let (all, parallel_for) = (self.plan.tiles(), self.plan.parallel_for);
+        let blocks = all.div_ceil((LARGE_BLOCK / (self.frequencies()[0] * self.channels)).max(1));
+        let slots = self.slots(all.div_ceil(blocks));
         scratch::with(Kind::Shared, [slots.len()], |[frequencies]| {
             let frequencies = Shared(frequencies.as_mut_ptr());
-            for tiles in (0..blocks).map(|block| part(&(0..grid.tiles), block, blocks)) {
+            for tiles in (0..blocks).map(|block| part(&(0..all), block, blocks)) {
                 let tasks = tiles.len().div_ceil(TRANSFORMED);
                 parallel_for(tasks, &|task| {
                     let these = part(&tiles, task, tasks);
                     self.transform_tiles(these.clone(), frequencies.at(0), slots, these.start - tiles.start);
                 });
                 parallel_for(self.panels(), &|panel| {
-                    let own = [FREQUENCIES * self.kernel_plane(), self.sums(tiles.len())];
+                    let own = [self.kernels(), self.sums(tiles.len())];
                     scratch::with(Kind::Own, own, |memory| {
                         let [kernels, sums] = memory.map(<[f32]>::as_mut_ptr);
                         self.transform_kernels(panel, kernels);
@@ -109,12 +127,12 @@ impl<T: Activation> Correlation<'_, T> {
     }
 
     fn slots(&self, tiles: usize) -> Slots {
-        Slots::new(tiles, self.channels, LANES)
+        Slots::new(self.frequencies()[0], tiles, self.channels, LANES)
     }
 
     /// Values of a panel's sums at all frequencies.
     fn sums(&self, tiles: usize) -> usize {
-        FREQUENCIES * plane(tiles * self.panel())
+        self.frequencies()[1] * plane(tiles * self.panel())
     }
 
     fn source(&self) -> Images<T> {
@@ -126,6 +144,7 @@ impl<T: Activation> Correlation<'_, T> {
             inputs: if self.turned { self.outputs } else { self.channels },
             first: panel * self.panel(),
             channels: self.panel(),
+            strided: self.plan.form.stride > 1,
             turned: self.turned,
         };
         let (rows, kernels, plane) = (self.channels, self.kernels.at(0).cast_const(), self.kernel_plane());
@@ -134,9 +153,14 @@ impl<T: Activation> Correlation<'_, T> {
     }
 
     fn transform_tiles(&self, tiles: Range<usize>, to: *mut f32, slots: Slots, slot: usize) {
-        let (grid, images) = (self.plan.grid, self.source());
+        let ([grid, _], images) = (self.grids(), self.source());
+        let kind = match (self.plan.form.stride, self.turned) {
+            (1, _) => TileKind::Input,
+            (_, false) => TileKind::StridedInput,
+            (_, true) => TileKind::StridedGradientPatch,
+        };
         // SAFETY: `run`'s contract; `to` is large enough for the slots.
-        unsafe { self.plan.set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind: TileKind::Input }) };
+        unsafe { self.plan.set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind }) };
     }
 
     /// Computes a panel of the output of `tiles` from the frequencies of tiles and kernels, and prefetches the tiles
@@ -151,30 +175,39 @@ impl<T: Activation> Correlation<'_, T> {
     ) {
         let (count, channels) = (tiles.len(), self.panel());
         let plane = plane(count * channels);
-        let grid = self.plan.grid;
+        let ([source, grid], [_, frequencies]) = (self.grids(), self.frequencies());
         let first = panel * channels;
         let images = |of: Shared<T>| Images { first: of.at(first), step: self.outputs, channels };
         let shortcut = self.epilogue.and_then(|epilogue| epilogue.shortcut).map(|values| images(Shared::of(values)));
         let (images, epilogue) = (images(self.to), self.epilogue.map(|epilogue| (epilogue, first)));
+        let [side, to] = self.sides();
+        let kind = match (self.plan.form.stride, self.turned) {
+            (1, _) => SumKind::Output,
+            (_, false) => SumKind::StridedOutput,
+            (_, true) => SumKind::StridedInputGradient,
+        };
         // SAFETY: the memory is large enough for `slots`, a panel of kernels and the sums of `tiles`.
         unsafe {
-            for frequency in 0..FREQUENCIES {
+            for frequency in 0..frequencies {
                 for images in [Some(images), shortcut].into_iter().flatten() {
-                    grid.fetch(images, &tiles, [frequency, FREQUENCIES]);
+                    grid.fetch(images, &tiles, [frequency, frequencies]);
                 }
-                let share = [panel * FREQUENCIES + frequency, self.panels() * FREQUENCIES];
-                grid.fetch(self.source(), next, share);
-                self.plan.set.run(&OverChannels {
-                    tiles: from.add(frequency * slots.plane),
-                    step: slots.count * LANES,
-                    count,
-                    channels: self.channels,
-                    kernels: kernels.add(frequency * self.kernel_plane()),
-                    sums: sums.add(frequency * plane),
-                    panel: channels,
-                });
+                let share = [panel * frequencies + frequency, self.panels() * frequencies];
+                source.fetch(self.source(), next, share);
+                for (term, product) in self.plan.form.products(to, frequency).iter().enumerate() {
+                    self.plan.set.run(&OverChannels {
+                        tiles: from.add(product[side as usize] * slots.plane),
+                        step: slots.count * LANES,
+                        count,
+                        channels: self.channels,
+                        kernels: kernels.add(product[Side::Kernel as usize] * self.kernel_plane()),
+                        sums: sums.add(frequency * plane),
+                        panel: channels,
+                        fresh: term == 0,
+                    });
+                }
             }
-            self.plan.set.run(&FromFrequencies { grid, tiles, images, from: sums, plane, epilogue });
+            self.plan.set.run(&FromFrequencies { grid, tiles, images, from: sums, plane, kind, epilogue });
         }
     }
 }

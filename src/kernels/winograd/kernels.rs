@@ -3,7 +3,8 @@
 //! Kernels are `[outputs, inputs, 3, 3]`. They are copied 16 by 16 through a block in which the panel's channels are
 //! adjacent.
 
-use super::transform::{Kernel, KernelGradient, PATCH, Planes, TAPS, square};
+use super::strided;
+use super::transform::{Kernel, KernelGradient, Line, Planes, TAPS, square};
 use crate::vector::{LANES, Routine, Vector, load, prefetch, turned};
 
 /// `[row][tap][panel's channel]`.
@@ -16,6 +17,7 @@ pub(super) struct Panel {
     pub(super) inputs: usize,
     pub(super) first: usize,
     pub(super) channels: usize,
+    pub(super) strided: bool,
     /// For the input gradient: rows are output channels and kernels are rotated by 180 degrees.
     pub(super) turned: bool,
 }
@@ -41,6 +43,14 @@ pub(super) struct ToFrequencies {
 impl Routine for ToFrequencies {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { if self.panel.strided { self.map::<V, strided::Kernel>() } else { self.map::<V, Kernel>() } }
+    }
+}
+
+impl ToFrequencies {
+    #[inline(always)]
+    unsafe fn map<V: Vector, L: Line<3, 6>>(&self) {
         let mut block: Block = [0.0; LANES * TAPS * LANES];
         for channel in (0..self.panel.channels).step_by(LANES) {
             for first in (0..self.rows).step_by(LANES) {
@@ -51,15 +61,13 @@ impl Routine for ToFrequencies {
                         self.fetch(first + LANES, channel, row);
                         let from = Planes { first: block.as_mut_ptr().add(row * TAPS * LANES), step: LANES };
                         let to = self.to.add((first + row) * self.panel.channels + channel);
-                        square::<V, Kernel, 3, PATCH>(&from, &Planes { first: to, step: self.plane });
+                        square::<V, L, 3, 6>(&from, &Planes { first: to, step: self.plane });
                     }
                 }
             }
         }
     }
-}
 
-impl ToFrequencies {
     /// Prefetches one of the sixteen contiguous parts of the block of kernels that begins with row `first`.
     #[inline(always)]
     fn fetch(&self, first: usize, channel: usize, number: usize) {
@@ -111,6 +119,16 @@ pub(super) struct FromFrequencies {
 impl Routine for FromFrequencies {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if self.panel.strided { self.map::<V, strided::KernelGradient>() } else { self.map::<V, KernelGradient>() }
+        }
+    }
+}
+
+impl FromFrequencies {
+    #[inline(always)]
+    unsafe fn map<V: Vector, L: Line<6, 3>>(&self) {
         let mut block: Block = [0.0; LANES * TAPS * LANES];
         for channel in (0..self.panel.channels).step_by(LANES) {
             for first in (0..self.rows).step_by(LANES) {
@@ -119,16 +137,14 @@ impl Routine for FromFrequencies {
                     for row in 0..LANES {
                         let to = Planes { first: block.as_mut_ptr().add(row * TAPS * LANES), step: LANES };
                         let from = self.from.add((first + row) * self.panel.channels + channel);
-                        square::<V, KernelGradient, PATCH, 3>(&Planes { first: from, step: self.plane }, &to);
+                        square::<V, L, 6, 3>(&Planes { first: from, step: self.plane }, &to);
                     }
                     self.take::<V>(self.first + first, channel, &block);
                 }
             }
         }
     }
-}
 
-impl FromFrequencies {
     #[inline(always)]
     unsafe fn take<V: Vector>(&self, first: usize, channel: usize, block: &Block) {
         // SAFETY: passed on to the caller; all indices lie within the block.

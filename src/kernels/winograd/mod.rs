@@ -1,13 +1,17 @@
-//! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the CPU: a quarter of the multiplications of the definition.
+//! 3x3 convolutions by tiles of 4x4 outputs on the CPU: those of stride 1 by F(4x4, 3x3), a quarter of the
+//! multiplications of the definition; those of stride 2 by phases, 81 multiplications instead of 144.
 //!
-//! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` plan the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector`.
+//! `transform.rs` and `strided.rs` are the mathematics, `form.rs` is what they have in common; `correlation.rs` and
+//! `weight_gradient.rs` plan the three products; `tiles.rs`, `kernels.rs` and `product.rs` are their parts, written
+//! over the vectors of `vector`.
 //!
 //! Results depend bitwise on the sizes alone: the order of sums does not depend on threads, instruction set or caches.
 
 mod correlation;
+mod form;
 mod kernels;
 mod product;
+mod strided;
 mod tiles;
 mod transform;
 mod weight_gradient;
@@ -19,8 +23,9 @@ use super::epilogue::Epilogue;
 use super::pieces::ParallelFor;
 use super::vector::{LANES, Memory, Set, Shared};
 use correlation::Correlation;
+use form::{Form, Side};
 use tiles::Grid;
-use transform::TAPS;
+use transform::{TAPS, TILE};
 use weight_gradient::WeightGradient;
 
 /// The plan of a convolution of one size.
@@ -28,25 +33,31 @@ use weight_gradient::WeightGradient;
 pub struct Winograd {
     inputs: usize,
     outputs: usize,
-    /// Pixels of all images.
-    pixels: usize,
-    grid: Grid,
+    form: &'static Form,
+    /// Tiles of the input and of the output, one to one.
+    grids: [Grid; 2],
+    /// Pixels of all images of the input and of the output.
+    pixels: [usize; 2],
     parallel_for: ParallelFor,
     set: Set,
 }
 
 impl Winograd {
     /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
-    /// direct algorithm is better: if channels do not fill vectors, or less than half of the multiplications is saved.
-    /// The choice does not depend on the batch size, so an image's result does not either.
-    pub fn new(x: [usize; 4], outputs: usize, parallel_for: ParallelFor) -> Option<Self> {
+    /// direct algorithm is better: if the stride is above 2, channels do not fill vectors, or too little is saved:
+    /// tiles extend too far beyond the output. The choice does not depend on the batch size, so an image's result does
+    /// not either.
+    pub fn new(x: [usize; 4], outputs: usize, stride: usize, parallel_for: ParallelFor) -> Option<Self> {
         let [batch, inputs, height, width] = x;
-        let grid = Grid::new(batch, [height, width]);
-        let pixels = batch * height * width;
-        let saves = grid.tiles * 2 * transform::FREQUENCIES <= pixels * TAPS;
+        let form = Form::new(stride)?;
+        let sizes = [[height, width], [height, width].map(|size| size.div_ceil(stride))];
+        let grids = [0, 1].map(|side| Grid::new(batch, sizes[side], [TILE * stride, TILE][side]));
+        let pixels = sizes.map(|[height, width]| batch * height * width);
+        let saves = pixels[1] >= grids[1].tiles * form.least_pixels;
         let fills = inputs.is_multiple_of(LANES) && outputs.is_multiple_of(LANES);
-        let any = pixels * inputs * outputs > 0;
-        (saves && fills && any).then(|| Self { inputs, outputs, pixels, grid, parallel_for, set: Set::best() })
+        let any = pixels[1] * inputs * outputs > 0;
+        let set = Set::best();
+        (saves && fills && any).then_some(Self { inputs, outputs, form, grids, pixels, parallel_for, set })
     }
 
     /// The same plan with another instruction set. Panics if the processor lacks it.
@@ -55,7 +66,7 @@ impl Winograd {
         Self { set, ..self }
     }
 
-    /// Writes the output `y` `[batch, height, width, outputs]`, from `x` `[batch, height, width, inputs]`.
+    /// Writes the output `y` `[batch, out_height, out_width, outputs]`, from `x` `[batch, height, width, inputs]`.
     pub fn forward<T: Activation>(&self, x: &[T], kernels: &[f32], y: &mut [impl Memory<T>]) {
         self.forward_with(x, kernels, None, y);
     }
@@ -92,8 +103,17 @@ impl Winograd {
         unsafe { WeightGradient { plan: self, x, gradient, kernels }.run() };
     }
 
+    /// Tiles of all images.
+    fn tiles(&self) -> usize {
+        self.grids[0].tiles
+    }
+
+    fn frequencies(&self, side: Side) -> usize {
+        self.form.frequencies(side)
+    }
+
     fn check(&self, lengths: [usize; 3]) {
-        let expected = [self.pixels * self.inputs, self.inputs * self.outputs * TAPS, self.pixels * self.outputs];
+        let expected = [self.pixels[0] * self.inputs, self.inputs * self.outputs * TAPS, self.pixels[1] * self.outputs];
         assert_eq!(lengths, expected, "the values are those of the size");
     }
 }

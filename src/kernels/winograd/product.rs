@@ -10,7 +10,7 @@ use crate::vector::{LANES, Routine, Vector, add_products, prefetch};
 /// Tiles of a chain: short chains round less than one long sum, and longer ones would be hardly faster.
 pub(super) const CHAIN: usize = 32;
 
-/// `sums[tile] = sum over channels of tiles[tile][channel] * kernels[channel]`, over a panel of outputs.
+/// `sums[tile] += sum over channels of tiles[tile][channel] * kernels[channel]`, over a panel of outputs.
 pub(super) struct OverChannels {
     /// `[channels / 16][tiles][16]`.
     pub(super) tiles: *const f32,
@@ -24,6 +24,8 @@ pub(super) struct OverChannels {
     pub(super) sums: *mut f32,
     /// Outputs of a panel: one or two vectors.
     pub(super) panel: usize,
+    /// Overwrites `sums` instead of adding.
+    pub(super) fresh: bool,
 }
 
 impl Routine for OverChannels {
@@ -75,7 +77,9 @@ impl OverChannels {
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (v, sum) in sums.iter().enumerate() {
-                    sum.store(self.sums.add((first + row) * self.panel + column + v * LANES));
+                    let to = self.sums.add((first + row) * self.panel + column + v * LANES);
+                    let begun = if self.fresh { *sum } else { V::load(to).add(*sum) };
+                    begun.store(to);
                 }
             }
         }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
+use super::strided;
+use super::transform::{Gradient, Input, Line, Output, Planes, square};
 use crate::activation::Activation;
 use crate::epilogue::Epilogue;
 use crate::vector::{LANES, Routine, Vector, prefetch};
@@ -15,6 +16,8 @@ const LINE: usize = 64;
 pub(super) struct Grid {
     height: usize,
     width: usize,
+    /// Pixels on a side of a tile.
+    side: usize,
     rows: usize,
     columns: usize,
     /// Tiles of all images.
@@ -22,16 +25,16 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn new(batch: usize, [height, width]: [usize; 2]) -> Self {
-        let (rows, columns) = (height.div_ceil(TILE), width.div_ceil(TILE));
-        Self { height, width, rows, columns, tiles: batch * rows * columns }
+    pub(super) fn new(batch: usize, [height, width]: [usize; 2], side: usize) -> Self {
+        let (rows, columns) = (height.div_ceil(side), width.div_ceil(side));
+        Self { height, width, side, rows, columns, tiles: batch * rows * columns }
     }
 
     /// The index of the pixel `y` below and `x` right of a tile's corner; `None` outside of the image.
     #[inline(always)]
     fn pixel(&self, tile: usize, y: isize, x: isize) -> Option<usize> {
         let (image, place) = (tile / (self.rows * self.columns), tile % (self.rows * self.columns));
-        let (top, left) = (place / self.columns * TILE, place % self.columns * TILE);
+        let (top, left) = (place / self.columns * self.side, place % self.columns * self.side);
         let (y, x) = (top.wrapping_add_signed(y), left.wrapping_add_signed(x));
         (y < self.height && x < self.width).then(|| (image * self.height + y) * self.width + x)
     }
@@ -39,9 +42,11 @@ impl Grid {
     /// Prefetches part `number` of `parts` of the pixels of some tiles. Called between products, so that loads overlap
     /// with computation.
     pub(super) fn fetch<T>(&self, images: Images<T>, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
-        for wanted in super::part(&(0..tiles.len() * PIXELS), number, parts) {
-            let (tile, place) = (tiles.start + wanted / PIXELS, wanted % PIXELS);
-            if let Some(pixel) = self.pixel(tile, (place / TILE) as isize, (place % TILE) as isize) {
+        // Shifts: divisions by the side, a power of two, would take as long as some products.
+        let bits = self.side.trailing_zeros();
+        for wanted in super::part(&(0..tiles.len() << (2 * bits)), number, parts) {
+            let (tile, y, x) = (tiles.start + (wanted >> (2 * bits)), wanted >> bits, wanted);
+            if let Some(pixel) = self.pixel(tile, (y & (self.side - 1)) as isize, (x & (self.side - 1)) as isize) {
                 for channel in (0..images.channels).step_by(LINE / size_of::<T>()) {
                     prefetch(images.first.wrapping_add(pixel * images.step + channel));
                 }
@@ -67,18 +72,19 @@ pub(super) struct Slots {
     pub(super) group: usize,
     /// Capacity in tiles.
     pub(super) count: usize,
+    frequencies: usize,
     /// Values from one frequency to the next.
     pub(super) plane: usize,
 }
 
 impl Slots {
-    pub(super) fn new(count: usize, channels: usize, group: usize) -> Self {
-        Self { group, count, plane: plane(count * channels) }
+    pub(super) fn new(frequencies: usize, count: usize, channels: usize, group: usize) -> Self {
+        Self { group, count, frequencies, plane: plane(count * channels) }
     }
 
     /// Values of all frequencies.
     pub(super) fn len(&self) -> usize {
-        FREQUENCIES * self.plane
+        self.frequencies * self.plane
     }
 
     /// Offset of a tile's sixteen channels from `channel` on, at the first frequency.
@@ -94,10 +100,15 @@ pub(super) fn plane(values: usize) -> usize {
     (values.div_ceil(LANES) | 1) * LANES
 }
 
+/// The map of a tile to frequencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TileKind {
     Input,
     Gradient,
+    StridedInput,
+    StridedGradient,
+    /// For the gradient of the input.
+    StridedGradientPatch,
 }
 
 /// Transforms tiles of images to frequencies; the first is written to slot `slot`.
@@ -117,8 +128,11 @@ impl<T: Activation> Routine for ToFrequencies<T> {
         // SAFETY: passed on to the caller.
         unsafe {
             match self.kind {
-                TileKind::Input => self.map::<V, Input, PATCH, FREQUENCIES>(1),
-                TileKind::Gradient => self.map::<V, Gradient, TILE, PIXELS>(0),
+                TileKind::Input => self.map::<V, Input, 6, 36, 6>(1),
+                TileKind::Gradient => self.map::<V, Gradient, 4, 16, 6>(0),
+                TileKind::StridedInput => self.map::<V, strided::Input, 9, 81, 9>(1),
+                TileKind::StridedGradient => self.map::<V, strided::Gradient, 4, 16, 5>(0),
+                TileKind::StridedGradientPatch => self.map::<V, strided::GradientPatch, 5, 25, 5>(0),
             }
         }
     }
@@ -129,19 +143,27 @@ static ZEROS: [f32; LANES] = [0.0; LANES];
 
 impl<T: Activation> ToFrequencies<T> {
     #[inline(always)]
-    unsafe fn map<V: Vector, L: Line<SIDE, PATCH>, const SIDE: usize, const N: usize>(&self, halo: isize) {
+    unsafe fn map<V: Vector, L: Line<N, M>, const N: usize, const PIXELS: usize, const M: usize>(&self, halo: isize) {
         for tile in self.tiles.clone() {
             let slot = self.slot + tile - self.tiles.start;
             let zeros = ZEROS.as_ptr().cast_mut().cast();
-            let mut from = Square::<T, N>::new(&self.grid, tile, halo, self.images, zeros);
+            let mut from = Square::<T, PIXELS>::new(&self.grid, tile, halo, self.images, zeros);
             for channel in (0..self.images.channels).step_by(LANES) {
                 let to = Planes { first: self.to.wrapping_add(self.slots.at(slot, channel)), step: self.slots.plane };
                 // SAFETY: passed on to the caller.
-                unsafe { square::<V, L, SIDE, PATCH>(&from.places, &to) };
+                unsafe { square::<V, L, N, M>(&from.places, &to) };
                 from.advance();
             }
         }
     }
+}
+
+/// The map of frequencies to a tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SumKind {
+    Output,
+    StridedOutput,
+    StridedInputGradient,
 }
 
 /// Transforms sums at all frequencies to tiles of images.
@@ -153,6 +175,7 @@ pub(super) struct FromFrequencies<'a, T> {
     pub(super) from: *mut f32,
     /// Values from one frequency to the next.
     pub(super) plane: usize,
+    pub(super) kind: SumKind,
     /// Applied to the values of a tile while they are in a cache, and the number of the first channel.
     pub(super) epilogue: Option<(Epilogue<'a, T>, usize)>,
 }
@@ -160,13 +183,27 @@ pub(super) struct FromFrequencies<'a, T> {
 impl<T: Activation> Routine for FromFrequencies<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.kind {
+                SumKind::Output => self.map::<V, Output, 6, 4, 16>(),
+                SumKind::StridedOutput => self.map::<V, strided::Output, 5, 4, 16>(),
+                SumKind::StridedInputGradient => self.map::<V, strided::InputGradient, 9, 8, 64>(),
+            }
+        }
+    }
+}
+
+impl<T: Activation> FromFrequencies<'_, T> {
+    #[inline(always)]
+    unsafe fn map<V: Vector, L: Line<N, M>, const N: usize, const M: usize, const PIXELS: usize>(&self) {
         let mut outside = [T::default(); LANES];
         for tile in self.tiles.clone() {
             let mut to = Square::<T, PIXELS>::new(&self.grid, tile, 0, self.images, outside.as_mut_ptr());
             for channel in (0..self.images.channels).step_by(LANES) {
                 let first = self.from.wrapping_add((tile - self.tiles.start) * self.images.channels + channel);
                 // SAFETY: passed on to the caller.
-                unsafe { square::<V, Output, PATCH, TILE>(&Planes { first, step: self.plane }, &to.places) };
+                unsafe { square::<V, L, N, M>(&Planes { first, step: self.plane }, &to.places) };
                 if let Some((epilogue, first)) = &self.epilogue {
                     // SAFETY: the places of the square have just been written.
                     unsafe { to.apply(epilogue, first + channel, self.images.first.wrapping_sub(*first)) };

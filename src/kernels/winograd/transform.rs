@@ -12,11 +12,8 @@ use crate::vector::Vector;
 
 /// Pixels on a side of a tile of the output.
 pub(super) const TILE: usize = 4;
-pub(super) const PIXELS: usize = TILE * TILE;
 /// Pixels on a side of a tile's input patch, which is also the number of frequencies on a side.
 pub(super) const PATCH: usize = TILE + 2;
-/// Frequencies, and pixels of a patch.
-pub(super) const FREQUENCIES: usize = PATCH * PATCH;
 pub(super) const TAPS: usize = 9;
 
 /// A map from lines of `N` values to lines of `M`.
@@ -40,27 +37,27 @@ pub(super) struct KernelGradient;
 
 /// `factor * x + term`.
 #[inline(always)]
-unsafe fn plus<V: Vector>(term: V, factor: f64, x: V) -> V {
+pub(super) unsafe fn plus<V: Vector>(term: V, factor: f64, x: V) -> V {
     // SAFETY: passed on to the caller, as in all of these maps.
     unsafe { V::splat(factor as f32).mul_add(x, term) }
 }
 
 /// `term - factor * x`.
 #[inline(always)]
-unsafe fn minus<V: Vector>(term: V, factor: f64, x: V) -> V {
+pub(super) unsafe fn minus<V: Vector>(term: V, factor: f64, x: V) -> V {
     // SAFETY: as above.
     unsafe { V::splat(factor as f32).mul_sub_from(x, term) }
 }
 
 #[inline(always)]
-unsafe fn times<V: Vector>(factor: f64, x: V) -> V {
+pub(super) unsafe fn times<V: Vector>(factor: f64, x: V) -> V {
     // SAFETY: as above.
     unsafe { V::splat(factor as f32).mul(x) }
 }
 
 /// The values at a point and its negative: `even ± point * odd`.
 #[inline(always)]
-unsafe fn pair<V: Vector>(even: V, point: f64, odd: V) -> [V; 2] {
+pub(super) unsafe fn pair<V: Vector>(even: V, point: f64, odd: V) -> [V; 2] {
     // SAFETY: as above.
     unsafe { [plus(even, point, odd), minus(even, point, odd)] }
 }

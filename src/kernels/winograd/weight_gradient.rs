@@ -9,8 +9,7 @@ use std::ops::Range;
 use super::kernels::{FromFrequencies, Panel};
 use super::product::{CHAIN, OverTiles};
 use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
-use super::transform::FREQUENCIES;
-use super::{Winograd, panel, part};
+use super::{Side, Winograd, panel, part};
 use crate::activation::Activation;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::{LANES, Shared};
@@ -59,14 +58,14 @@ impl<T: Activation> WeightGradient<'_, T> {
     ///
     /// The addresses are those of whole batches and kernels of the plan's size, and the kernels are not used elsewhere.
     pub(super) unsafe fn run(&self) {
-        let tasks = (self.plan.grid.tiles / ENOUGH).min(TASKS);
+        let tasks = (self.plan.tiles() / ENOUGH).min(TASKS);
         if self.plan.inputs * self.plan.outputs <= SMALL && tasks > 1 { self.small(tasks) } else { self.large() }
     }
 
     fn small(&self, tasks: usize) {
-        let Winograd { inputs, grid, parallel_for, .. } = *self.plan;
+        let Winograd { inputs, parallel_for, .. } = *self.plan;
         let plane = plane(inputs * self.panel());
-        let of_panel = FREQUENCIES * plane;
+        let of_panel = self.plan.frequencies(Side::Kernel) * plane;
         let of_task = self.panels() * of_panel;
         scratch::with(Kind::Shared, [tasks * of_task], |[memory]| {
             let memory = Shared(memory.as_mut_ptr());
@@ -77,7 +76,7 @@ impl<T: Activation> WeightGradient<'_, T> {
                 panel,
             };
             parallel_for(tasks, &|task| {
-                self.sum_alone(part(&(0..grid.tiles), task, tasks), &|panel| sums(task, panel))
+                self.sum_alone(part(&(0..self.plan.tiles()), task, tasks), &|panel| sums(task, panel))
             });
             parallel_for(self.panels(), &|panel| {
                 let total = sums(0, panel);
@@ -109,28 +108,30 @@ impl<T: Activation> WeightGradient<'_, T> {
     }
 
     fn large(&self) {
-        let Winograd { inputs, outputs, grid, parallel_for, .. } = *self.plan;
-        let size = (LARGE_BLOCK / inputs.max(outputs)).max(1).next_multiple_of(CHAIN).min(grid.tiles);
+        let Winograd { inputs, outputs, parallel_for, .. } = *self.plan;
+        let all = self.plan.tiles();
+        let size = (LARGE_BLOCK / inputs.max(outputs)).max(1).next_multiple_of(CHAIN).min(all);
         let groups = inputs.div_ceil(ROWS);
         let tasks = groups * self.panels();
         let plane = plane(ROWS.min(inputs) * self.panel());
+        let of_task = self.plan.frequencies(Side::Kernel) * plane;
         let slots = self.slots(size);
         // Sums over several blocks.
-        let kept = if size < grid.tiles { tasks * FREQUENCIES * plane } else { 0 };
+        let kept = if size < all { tasks * of_task } else { 0 };
         scratch::with(Kind::Shared, [slots[0].len(), slots[1].len(), kept], |[x, gradient, kept]| {
             let [x, gradient, kept] = [x, gradient, kept].map(|values| Shared(values.as_mut_ptr()));
             let block = Block { memory: [x, gradient], slots };
-            for first in (0..grid.tiles).step_by(size) {
-                let tiles = first..grid.tiles.min(first + size);
+            for first in (0..all).step_by(size) {
+                let tiles = first..all.min(first + size);
                 self.transform_all(tiles.clone(), &block);
                 parallel_for(tasks, &|task| {
                     let (panel, group) = (task / groups, task % groups);
                     let rows = group * ROWS..inputs.min((group + 1) * ROWS);
-                    scratch::with(Kind::Own, [FREQUENCIES * plane], |[own]| {
-                        let at = if size < grid.tiles { kept.at(task * FREQUENCIES * plane) } else { own.as_mut_ptr() };
+                    scratch::with(Kind::Own, [of_task], |[own]| {
+                        let at = if size < all { kept.at(task * of_task) } else { own.as_mut_ptr() };
                         let sums = Sums { at, plane, rows, panel };
                         self.add(&sums, &block, tiles.len(), first == 0, &(0..0));
-                        if tiles.end == grid.tiles {
+                        if tiles.end == all {
                             self.collect(&sums);
                         }
                     });
@@ -157,7 +158,8 @@ impl<T: Activation> WeightGradient<'_, T> {
     }
 
     fn slots(&self, tiles: usize) -> [Slots; 2] {
-        [Slots::new(tiles, self.plan.inputs, LANES), Slots::new(tiles, self.plan.outputs, self.panel())]
+        let [x, gradient] = [Side::Input, Side::Output].map(|side| self.plan.frequencies(side));
+        [Slots::new(x, tiles, self.plan.inputs, LANES), Slots::new(gradient, tiles, self.plan.outputs, self.panel())]
     }
 
     fn images(&self) -> [Images<T>; 2] {
@@ -170,10 +172,14 @@ impl<T: Activation> WeightGradient<'_, T> {
 
     /// Transforms input and gradient of `tiles` to the slots of `block` from `slot` on.
     fn transform(&self, tiles: Range<usize>, block: &Block, slot: usize) {
-        let Winograd { grid, set, .. } = *self.plan;
-        for (side, kind) in [TileKind::Input, TileKind::Gradient].into_iter().enumerate() {
-            let (images, to, slots, tiles) =
-                (self.images()[side], block.memory[side].at(0), block.slots[side], tiles.clone());
+        let Winograd { grids, set, .. } = *self.plan;
+        let kinds = match self.plan.form.stride {
+            1 => [TileKind::Input, TileKind::Gradient],
+            _ => [TileKind::StridedInput, TileKind::StridedGradient],
+        };
+        for (side, kind) in kinds.into_iter().enumerate() {
+            let (grid, images, tiles) = (grids[side], self.images()[side], tiles.clone());
+            let (to, slots) = (block.memory[side].at(0), block.slots[side]);
             // SAFETY: `run`'s contract; the memory is large enough for the slots.
             unsafe { set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind }) };
         }
@@ -183,15 +189,20 @@ impl<T: Activation> WeightGradient<'_, T> {
     /// `next`.
     fn add(&self, sums: &Sums, block: &Block, count: usize, fresh: bool, next: &Range<usize>) {
         let (panel, [x, gradient]) = (self.panel(), block.slots);
-        for frequency in 0..FREQUENCIES {
-            let share = [sums.panel * FREQUENCIES + frequency, self.panels() * FREQUENCIES];
-            self.images().into_iter().for_each(|images| self.plan.grid.fetch(images, next, share));
-            let gradients = block.memory[1].at(frequency * gradient.plane + gradient.at(0, sums.panel * panel));
-            for (i, row) in sums.rows.clone().step_by(LANES).enumerate() {
-                let tiles = block.memory[0].at(frequency * x.plane + x.at(0, row));
-                let sums = sums.at.wrapping_add(frequency * sums.plane + i * LANES * panel);
-                // SAFETY: the memory is large enough for the slots and the sums.
-                unsafe { self.plan.set.run(&OverTiles { tiles, gradients, count, sums, panel, fresh }) };
+        let frequencies = self.plan.frequencies(Side::Kernel);
+        for frequency in 0..frequencies {
+            let share = [sums.panel * frequencies + frequency, self.panels() * frequencies];
+            let images = self.images().into_iter().zip(self.plan.grids);
+            images.for_each(|(images, grid)| grid.fetch(images, next, share));
+            for (term, &[of_x, _, of_gradient]) in self.plan.form.products(Side::Kernel, frequency).iter().enumerate() {
+                let gradients = block.memory[1].at(of_gradient * gradient.plane + gradient.at(0, sums.panel * panel));
+                let fresh = fresh && term == 0;
+                for (i, row) in sums.rows.clone().step_by(LANES).enumerate() {
+                    let tiles = block.memory[0].at(of_x * x.plane + x.at(0, row));
+                    let sums = sums.at.wrapping_add(frequency * sums.plane + i * LANES * panel);
+                    // SAFETY: the memory is large enough for the slots and the sums.
+                    unsafe { self.plan.set.run(&OverTiles { tiles, gradients, count, sums, panel, fresh }) };
+                }
             }
         }
     }
@@ -199,7 +210,8 @@ impl<T: Activation> WeightGradient<'_, T> {
     /// Writes the gradients of kernels from their complete sums.
     fn collect(&self, Sums { at, plane, rows, panel }: &Sums) {
         let (channels, kernels) = (self.panel(), self.kernels.at(0));
-        let panel = Panel { inputs: self.plan.inputs, first: panel * channels, channels, turned: false };
+        let (inputs, strided) = (self.plan.inputs, self.plan.form.stride > 1);
+        let panel = Panel { inputs, first: panel * channels, channels, strided, turned: false };
         let (first, rows, from, plane) = (rows.start, rows.len(), *at, *plane);
         // SAFETY: `run`'s contract.
         unsafe { self.plan.set.run(&FromFrequencies { panel, first, rows, from, plane, kernels }) };
