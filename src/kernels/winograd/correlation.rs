@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
+use super::form::Side;
 use super::kernels::{self, Panel};
 use super::product::OverChannels;
 use super::tiles::{FromFrequencies, Grid, Images, Slots, SumKind, TileKind, ToFrequencies, plane};
-use super::{Side, Winograd, panel, part};
+use super::{Winograd, panel, part};
 use crate::activation::Activation;
 use crate::epilogue::Epilogue;
 use crate::vector::scratch::{self, Kind};
@@ -20,6 +21,8 @@ const SMALL: usize = 128 * 128;
 const SMALL_BLOCK: usize = 14;
 /// Most values of a large block.
 const LARGE_BLOCK: usize = 36 << 16;
+/// Most sums of a panel, which stay in a cache until they are transformed.
+const SUMS: usize = 1 << 18;
 /// Tiles of a large block that one task transforms.
 const TRANSFORMED: usize = 16;
 
@@ -66,7 +69,7 @@ impl<T: Activation> Correlation<'_, T> {
     }
 
     fn frequencies(&self) -> [usize; 2] {
-        self.sides().map(|side| self.plan.frequencies(side))
+        self.sides().map(|side| self.plan.form.frequencies(side))
     }
 
     fn grids(&self) -> [Grid; 2] {
@@ -76,7 +79,7 @@ impl<T: Activation> Correlation<'_, T> {
 
     /// Values of a panel of kernels.
     fn kernels(&self) -> usize {
-        self.plan.frequencies(Side::Kernel) * self.kernel_plane()
+        self.plan.form.frequencies(Side::Kernel) * self.kernel_plane()
     }
 
     fn small(&self) {
@@ -115,11 +118,15 @@ impl<T: Activation> Correlation<'_, T> {
                     self.transform_tiles(these.clone(), frequencies.at(0), slots, these.start - tiles.start);
                 });
                 parallel_for(self.panels(), &|panel| {
-                    let own = [self.kernels(), self.sums(tiles.len())];
+                    let parts = self.sums(tiles.len()).div_ceil(SUMS);
+                    let own = [self.kernels(), self.sums(tiles.len().div_ceil(parts))];
                     scratch::with(Kind::Own, own, |memory| {
                         let [kernels, sums] = memory.map(<[f32]>::as_mut_ptr);
                         self.transform_kernels(panel, kernels);
-                        self.multiply(panel, tiles.clone(), [frequencies.at(0), kernels, sums], slots, &(0..0));
+                        for these in (0..parts).map(|number| part(&tiles, number, parts)) {
+                            let from = frequencies.at((these.start - tiles.start) * LANES);
+                            self.multiply(panel, these, [from, kernels, sums], slots, &(0..0));
+                        }
                     });
                 });
             }

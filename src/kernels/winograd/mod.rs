@@ -23,7 +23,7 @@ use super::epilogue::Epilogue;
 use super::pieces::ParallelFor;
 use super::vector::{LANES, Memory, Set, Shared};
 use correlation::Correlation;
-use form::{Form, Side};
+use form::Form;
 use tiles::Grid;
 use transform::{TAPS, TILE};
 use weight_gradient::WeightGradient;
@@ -44,14 +44,14 @@ pub struct Winograd {
 
 impl Winograd {
     /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
-    /// direct algorithm is better: if the stride is above 2, channels do not fill vectors, or too little is saved:
-    /// tiles extend too far beyond the output. The choice does not depend on the batch size, so an image's result does
-    /// not either.
+    /// direct algorithm is better: if the stride is above 2, channels do not fill vectors, or tiles extend so far beyond
+    /// the output that little is saved. The choice does not depend on the batch size, so an image's result does not
+    /// either.
     pub fn new(x: [usize; 4], outputs: usize, stride: usize, parallel_for: ParallelFor) -> Option<Self> {
         let [batch, inputs, height, width] = x;
         let form = Form::new(stride)?;
         let sizes = [[height, width], [height, width].map(|size| size.div_ceil(stride))];
-        let grids = [0, 1].map(|side| Grid::new(batch, sizes[side], [TILE * stride, TILE][side]));
+        let grids = [Grid::new(batch, sizes[0], TILE * stride), Grid::new(batch, sizes[1], TILE)];
         let pixels = sizes.map(|[height, width]| batch * height * width);
         let saves = pixels[1] >= grids[1].tiles * form.least_pixels;
         let fills = inputs.is_multiple_of(LANES) && outputs.is_multiple_of(LANES);
@@ -106,10 +106,6 @@ impl Winograd {
     /// Tiles of all images.
     fn tiles(&self) -> usize {
         self.grids[0].tiles
-    }
-
-    fn frequencies(&self, side: Side) -> usize {
-        self.form.frequencies(side)
     }
 
     fn check(&self, lengths: [usize; 3]) {

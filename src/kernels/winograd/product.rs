@@ -1,7 +1,8 @@
 //! The products at each frequency: blocks of rows whose sums stay in registers.
 //!
-//! A sum over channels is one chain of fused multiply-adds; a sum over tiles is one chain per [`CHAIN`] tiles, and
-//! chains are added in order. The number of rows per block depends on the registers and does not affect any sum.
+//! A sum over channels is one chain of fused multiply-adds per product; a sum over tiles is one chain per [`CHAIN`]
+//! tiles, and chains are added in order. The number of rows per block depends on the registers and does not affect any
+//! sum.
 
 use std::ops::Range;
 

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
+use super::form::Side;
 use super::kernels::{FromFrequencies, Panel};
 use super::product::{CHAIN, OverTiles};
 use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
-use super::{Side, Winograd, panel, part};
+use super::{Winograd, panel, part};
 use crate::activation::Activation;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::{LANES, Shared};
@@ -20,7 +21,8 @@ const SMALL: usize = 128 * 128;
 const ENOUGH: usize = 8 * CHAIN;
 /// Most tasks with small sums.
 const TASKS: usize = 16;
-/// Tiles of a small block: whole chains, so that the size of blocks affects no sum.
+/// Tiles of a small block: whole chains. With stride 1 the size of blocks affects no sum; with stride 2 it is the order
+/// in which a frequency adds its products.
 const SMALL_BLOCK: usize = CHAIN;
 /// Most values of a large block per frequency, of input or gradient, but at least a whole chain of tiles.
 const LARGE_BLOCK: usize = 1 << 16;
@@ -65,7 +67,7 @@ impl<T: Activation> WeightGradient<'_, T> {
     fn small(&self, tasks: usize) {
         let Winograd { inputs, parallel_for, .. } = *self.plan;
         let plane = plane(inputs * self.panel());
-        let of_panel = self.plan.frequencies(Side::Kernel) * plane;
+        let of_panel = self.plan.form.frequencies(Side::Kernel) * plane;
         let of_task = self.panels() * of_panel;
         scratch::with(Kind::Shared, [tasks * of_task], |[memory]| {
             let memory = Shared(memory.as_mut_ptr());
@@ -114,7 +116,7 @@ impl<T: Activation> WeightGradient<'_, T> {
         let groups = inputs.div_ceil(ROWS);
         let tasks = groups * self.panels();
         let plane = plane(ROWS.min(inputs) * self.panel());
-        let of_task = self.plan.frequencies(Side::Kernel) * plane;
+        let of_task = self.plan.form.frequencies(Side::Kernel) * plane;
         let slots = self.slots(size);
         // Sums over several blocks.
         let kept = if size < all { tasks * of_task } else { 0 };
@@ -158,7 +160,7 @@ impl<T: Activation> WeightGradient<'_, T> {
     }
 
     fn slots(&self, tiles: usize) -> [Slots; 2] {
-        let [x, gradient] = [Side::Input, Side::Output].map(|side| self.plan.frequencies(side));
+        let [x, gradient] = [Side::Input, Side::Output].map(|side| self.plan.form.frequencies(side));
         [Slots::new(x, tiles, self.plan.inputs, LANES), Slots::new(gradient, tiles, self.plan.outputs, self.panel())]
     }
 
@@ -189,7 +191,7 @@ impl<T: Activation> WeightGradient<'_, T> {
     /// `next`.
     fn add(&self, sums: &Sums, block: &Block, count: usize, fresh: bool, next: &Range<usize>) {
         let (panel, [x, gradient]) = (self.panel(), block.slots);
-        let frequencies = self.plan.frequencies(Side::Kernel);
+        let frequencies = self.plan.form.frequencies(Side::Kernel);
         for frequency in 0..frequencies {
             let share = [sums.panel * frequencies + frequency, self.panels() * frequencies];
             let images = self.images().into_iter().zip(self.plan.grids);
