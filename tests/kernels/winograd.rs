@@ -1,4 +1,4 @@
-//! 3x3 convolutions by tiles: the same bits on every instruction set and any number of threads, and how far they are from the truth.
+//! 3x3 convolutions by tiles: the same bits on every instruction set, with any number of threads and beside any images.
 
 use kiln_kernels::{Epilogue, ParallelFor, Set, Winograd};
 

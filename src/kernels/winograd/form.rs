@@ -3,7 +3,7 @@
 use std::array::from_fn;
 use std::sync::LazyLock;
 
-/// The sides of a product.
+/// What is multiplied or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Input,
@@ -18,8 +18,8 @@ type Product = [usize; 3];
 #[derive(Debug)]
 pub(super) struct Form {
     pub(super) stride: usize,
-    /// Pixels of the output per tile, on average, from which it is used: products of half of the definition's
-    /// multiplications for stride 1, of three quarters for stride 2.
+    /// Least pixels of the output per tile, on average: then at most half of the definition's multiplications remain
+    /// for stride 1, three quarters for stride 2.
     pub(super) least_pixels: usize,
     /// The products in which each frequency takes part, by [`Side`].
     products: [Vec<Vec<Product>>; 3],

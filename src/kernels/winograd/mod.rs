@@ -1,7 +1,7 @@
 //! 3x3 convolutions by tiles of 4x4 outputs on the CPU: those of stride 1 by F(4x4, 3x3), a quarter of the
-//! multiplications of the definition; those of stride 2 by phases, 81 multiplications instead of 144.
+//! multiplications of the definition; those of stride 2 by phases, 9/16 of them.
 //!
-//! `transform.rs` and `strided.rs` are the mathematics, `form.rs` is what they have in common; `correlation.rs` and
+//! `transform.rs` and `strided.rs` are the mathematics, `form.rs` says what is multiplied; `correlation.rs` and
 //! `weight_gradient.rs` plan the three products; `tiles.rs`, `kernels.rs` and `product.rs` are their parts, written
 //! over the vectors of `vector`.
 //!
@@ -44,9 +44,9 @@ pub struct Winograd {
 
 impl Winograd {
     /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
-    /// direct algorithm is better: if the stride is above 2, channels do not fill vectors, or tiles extend so far beyond
-    /// the output that little is saved. The choice does not depend on the batch size, so an image's result does not
-    /// either.
+    /// direct algorithm is better: if the stride is above 2, channels do not fill vectors, or tiles extend so far
+    /// beyond the output that little is saved. The choice does not depend on the batch size, so an image's result does
+    /// not either.
     pub fn new(x: [usize; 4], outputs: usize, stride: usize, parallel_for: ParallelFor) -> Option<Self> {
         let [batch, inputs, height, width] = x;
         let form = Form::new(stride)?;

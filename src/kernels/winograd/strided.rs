@@ -1,10 +1,10 @@
 //! The linear maps of 3x3 convolutions of stride 2, decomposed as in "DWM: A Decomposable Winograd Method for
 //! Convolution Acceleration", Huang et al., 2020 (arXiv 2002.00552).
 //!
-//! On an axis, `y[p] = g1 * x[2p] + (g0 * x[2p - 1] + g2 * x[2p + 1])`: one tap on the even pixels, by F(4, 1) with four
-//! points, and two taps on the odd pixels, by F(4, 2) with the same points and infinity. Products at one point are
-//! added before the map to pixels. Lines of pixels alternate between the phases; in lines of frequencies, the four of
-//! one tap come before the five of two taps. The kernel of one tap is g1 at each point.
+//! On an axis, `y[p] = g1 * x[2p] + (g0 * x[2p - 1] + g2 * x[2p + 1])`: one tap on the even pixels, by F(4, 1) with
+//! four points, and two taps on the odd pixels, by F(4, 2) with the same points and infinity. Products at one point
+//! are added before the map to pixels. Lines of pixels alternate between the phases; in lines of frequencies, the four
+//! of one tap come before the five of two taps. The kernel of one tap is g1 at each point.
 //!
 //! The points are ±1/2 and ±5/4: their squares are exact in f32, and errors are about 0.7 of those with ±√½ and ±√2.
 
