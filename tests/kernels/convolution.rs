@@ -10,7 +10,7 @@ use super::{Stored, alone, assert_close, assert_stored, backwards, noise, rounde
 
 /// `[batch, inputs, height, width]`, outputs, kernel, stride, padding: by both algorithms, and sizes that fill no
 /// block.
-const SIZES: [([usize; 4], usize, usize, usize, usize); 10] = [
+const SIZES: [([usize; 4], usize, usize, usize, usize); 11] = [
     ([2, 3, 9, 7], 5, 3, 1, 1),
     ([3, 16, 8, 8], 16, 3, 1, 1),
     ([2, 20, 11, 6], 33, 3, 2, 1),
@@ -21,6 +21,8 @@ const SIZES: [([usize; 4], usize, usize, usize, usize); 10] = [
     ([3, 32, 13, 16], 48, 3, 2, 1),
     ([2, 16, 8, 15], 16, 3, 2, 1),
     ([5, 160, 7, 7], 144, 3, 2, 1),
+    // More tiles than a block of the weight gradient has.
+    ([65, 16, 7, 7], 1040, 3, 2, 1),
 ];
 
 fn written<T: Stored>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
