@@ -56,6 +56,7 @@ mod skipped;
 mod small;
 mod stages;
 mod state;
+mod stragglers;
 mod stress;
 mod toy;
 mod validation;

@@ -56,6 +56,7 @@ mod python;
 mod refusals;
 #[cfg(feature = "remote")]
 mod remote;
+mod replicas;
 mod report;
 mod resume;
 mod run_directory;

@@ -15,6 +15,7 @@ use screen::Screen;
 use tempfile::tempdir;
 
 mod screen;
+mod stragglers;
 
 const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
 

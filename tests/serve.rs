@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+#[cfg(feature = "gloo")]
+use crate::command::free_port;
 use crate::command::{Workplace, errors, kill, signal, succeeded, until, wait};
 
 /// A run that ends by no means of its own before a test does.
@@ -212,6 +214,36 @@ fn the_first_of_several_processes_serves_and_all_stop() {
     until("both processes are on the page", || shows_both(&served.page()));
     served.ask("POST", &format!("/stop{}", served.token()));
     assert_eq!(served.end().0, Some(143));
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn an_elastic_run_is_served_by_the_process_that_writes_it() {
+    let place = Workplace::new();
+    let [meeting, page] = [free_port(), free_port()];
+    let [meeting, page] = [format!("--dist-url=tcp://127.0.0.1:{meeting}"), format!("--serve=127.0.0.1:{page}")];
+    let member = || {
+        let mut command = place.small("run", &ENDLESS[..2]);
+        command.args(["--elastic=1:2", "--heartbeat=0.1", "--lost-after=3", &meeting, &page]);
+        command.env("KILN_SERVE_TOKEN", "a-token-of-this-test");
+        command
+    };
+    let mut first = Served::start(member());
+    let command = member();
+    let other = std::thread::spawn(|| Served::start(command));
+    until("both are on the page", || first.page().contains("computes replica 1"));
+    kill(&mut first.child);
+    let other = other.join().unwrap();
+    assert_eq!(other.url, first.url);
+    until("one is on the page", || other.page().contains("computes replicas 0 to 1"));
+    let mut events = other.events();
+    let answer = other.ask("POST", &format!("/stop{}", other.token()));
+    assert!(answer.starts_with("HTTP/1.1 202 Accepted\r\n"), "{answer}");
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("data: page\n\n") && !rest.contains("end"), "viewers try again: {rest}");
+    assert_eq!(other.end().0, Some(143));
+    assert!(place.run("run").has_checkpoint());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::metrics::panel::Panel;
-use kiln::metrics::{EpochRecord, GenerationRecord, Goal, StartRecord, StepRecord};
+use kiln::metrics::{EpochRecord, GenerationRecord, Goal, ReplicaRecord, ReplicasRecord, StartRecord, StepRecord};
 use kiln_system::stop::{Reason, Stop};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -224,6 +224,37 @@ fn the_dashboard_has_all_numbers_in_eighty_columns_and_twenty_four_rows() {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+}
+
+fn replica(replica: usize, waited_minute: f64) -> ReplicaRecord {
+    let host = format!("node{}", replica / 2);
+    let (work_seconds, loading_seconds) = (0.25, 0.125);
+    ReplicaRecord { replica, host, work_seconds, loading_seconds, waited_minute, waited: 200.0, ..Default::default() }
+}
+
+#[test]
+fn the_dashboard_says_whom_replicas_wait_for() {
+    let mut panel = panel_of_a_run(Stop::new());
+    let record = |waited: [f64; 4]| ReplicasRecord {
+        step: 1,
+        replicas: waited.into_iter().enumerate().map(|(number, waited)| replica(number, waited)).collect(),
+        members: Vec::new(),
+        seconds: 1.0,
+    };
+    panel.replicas(&record([0.2, 0.9, 0.0, 0.3]));
+    assert!(!shown(&panel, 80, 24).contains("wait "), "that is nothing");
+    panel.replicas(&record([0.2, 12.4, 0.0, 0.3]));
+    let text = shown(&panel, 80, 24);
+    assert!(text.contains("wait 12 s/min: replica 1 "), "{text}");
+    let text = shown(&panel, 200, 50);
+    let row = |of: &str| {
+        text.lines().position(|line| line.contains(of) && line.contains("device 0")).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(row("replica 1  ") < row("replica 3  ") && row("replica 3  ") < row("replica 0  "), "{text}");
+    let of = text.lines().nth(row("replica 1  ")).unwrap();
+    for part in ["node0, device 0", "250.0 ms a step,  50 % of it loading", "12.4 s/min, 3m20s"] {
+        assert!(of.contains(part), "{part} in {of}");
     }
 }
 

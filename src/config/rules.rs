@@ -233,11 +233,6 @@ impl Rules<'_> {
         let broken = "requeue cannot be combined with elastic";
         self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "remove --requeue or --elastic");
 
-        let serves = !self.merged.config.run.serve.is_empty();
-        let broken = "serve needs a run whose first process stays, which elastic does not promise";
-        let remedy = "remove --serve, and look at the run with: train serve runs/0001";
-        self.require(!serves, &["run.serve", "parallel.elastic"], broken, remedy);
-
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
         let broken = format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
         let remedy = format!("use --lost-after {} or a shorter --heartbeat", 3.0 * beat);

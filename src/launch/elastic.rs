@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kiln_engine::parallel::{Generation, Processes, Undisturbed, World};
-use kiln_membership::{Next, StateVersion};
+use kiln_membership::{MemberStatus, Next, StateVersion};
 use kiln_system::{Error, Result};
 
 /// The membership of this process in an elastic run, from one generation to the next.
@@ -33,8 +33,12 @@ pub trait ElasticMembership: Send + Sync {
     /// [`Error::PeerLost`] with the reason if it does not.
     fn confirm(&self) -> Result<()>;
 
-    /// Sets the steps done and the images per second that heartbeats report.
-    fn progress(&self, step: usize, images_per_second: f64);
+    /// The processes, those with replicas first, in rank order; empty if there is one.
+    fn members(&self) -> Vec<MemberStatus>;
+
+    /// Sets the steps done, the images per second, and for how many seconds others waited for this process, in the last
+    /// minute and in all, that heartbeats report.
+    fn progress(&self, step: usize, images_per_second: f64, waited: [f64; 2]);
 
     /// Asks to leave in good order; false if there is no other process that could continue the run.
     fn drain(&self) -> bool;
@@ -92,7 +96,11 @@ impl ElasticMembership for SingleProcess {
         Ok(())
     }
 
-    fn progress(&self, _step: usize, _images_per_second: f64) {}
+    fn members(&self) -> Vec<MemberStatus> {
+        Vec::new()
+    }
+
+    fn progress(&self, _step: usize, _images_per_second: f64, _waited: [f64; 2]) {}
 
     fn drain(&self) -> bool {
         false

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use kiln_engine::parallel::engine::{Engine, Symptom};
 use kiln_engine::parallel::nccl::Transport;
 use kiln_engine::parallel::{PATIENCE, Processes, World};
-use kiln_membership::Next;
-use kiln_membership::StateVersion;
 use kiln_membership::rendezvous::Client;
 use kiln_membership::rendezvous::membership::{MembershipView, Phase, Placement};
+use kiln_membership::{MemberStatus, Next, StateVersion};
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
@@ -185,8 +184,12 @@ impl ElasticMembership for ElasticMember {
         self.member.confirm().map_err(|verdict| Error::PeerLost(verdict.0))
     }
 
-    fn progress(&self, step: usize, images_per_second: f64) {
-        self.member.progress(step as u64, images_per_second);
+    fn members(&self) -> Vec<MemberStatus> {
+        self.member.members()
+    }
+
+    fn progress(&self, step: usize, images_per_second: f64, waited: [f64; 2]) {
+        self.member.progress(step as u64, images_per_second, waited);
     }
 
     fn drain(&self) -> bool {

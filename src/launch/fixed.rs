@@ -12,6 +12,9 @@ pub trait FixedMembership: Send + Sync {
     /// Which process hosts which replicas.
     fn world(&self) -> &World;
 
+    /// The machine of each process; empty if there is one process.
+    fn hosts(&self) -> Vec<String>;
+
     /// How many of the processes run on this machine.
     fn local_processes(&self) -> usize;
 
@@ -42,6 +45,10 @@ struct SingleProcess {
 impl FixedMembership for SingleProcess {
     fn world(&self) -> &World {
         &self.world
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn local_processes(&self) -> usize {

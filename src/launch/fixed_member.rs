@@ -87,10 +87,13 @@ impl FixedMembership for FixedMember {
         &self.world
     }
 
+    fn hosts(&self) -> Vec<String> {
+        self.member.members().into_iter().map(|member| member.host).collect()
+    }
+
     fn local_processes(&self) -> usize {
-        let members = self.member.members();
-        let host = &members[self.world.rank].host;
-        members.iter().filter(|member| member.host == *host).count()
+        let hosts = self.hosts();
+        hosts.iter().filter(|host| **host == hosts[self.world.rank]).count()
     }
 
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()> {

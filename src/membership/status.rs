@@ -21,6 +21,8 @@ pub struct Progress {
     pub step: u64,
     /// Its throughput, over all replicas of the run.
     pub images_per_second: f64,
+    /// Seconds that others waited for its replicas: in the last minute, and since the generation began.
+    pub waited: [f64; 2],
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -50,7 +50,7 @@ impl Bar {
 impl Sink for Bar {
     fn record(&mut self, record: &Record) -> Result<()> {
         match record {
-            Record::Start(_) => {}
+            Record::Start(_) | Record::Replicas(_) => {}
             Record::Step(record) => {
                 self.pace.mark(record.seconds, record.step as u64);
                 let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));

@@ -64,7 +64,7 @@ impl<W: Write + Send> Console<W> {
 impl<W: Write + Send> Sink for Console<W> {
     fn record(&mut self, record: &Record) -> Result<()> {
         match record {
-            Record::Start(_) => {}
+            Record::Start(_) | Record::Replicas(_) => {}
             Record::Step(record) => {
                 self.pace.mark(record.seconds, record.step as u64);
                 if self.is_due(record) {

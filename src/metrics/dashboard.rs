@@ -85,6 +85,7 @@ impl Sink for Dashboard {
                 self.panel.lock().generation(record);
                 self.line(&generation_line(record));
             }
+            Record::Replicas(record) => self.panel.lock().replicas(record),
         }
         Ok(())
     }

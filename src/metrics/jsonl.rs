@@ -47,6 +47,7 @@ fn up_to(text: &[u8], after_step: usize, epoch_end: usize, chain: &mut Chain) ->
         let record = serde_json::from_slice(line);
         let keeps = match &record {
             Ok(Record::Step(record)) => record.step <= after_step,
+            Ok(Record::Replicas(record)) => record.step <= after_step,
             Ok(Record::Epoch(record)) => record.step <= epoch_end,
             // Changes of membership stay in the record even if their steps are repeated.
             Ok(Record::Generation(_)) => true,

@@ -3,8 +3,8 @@
 //! `record` defines what is measured, [`meter`] computes rates, `sink` is the trait of outputs:
 //! `console`, `bar` and `dashboard` for a `terminal` (all with the texts of [`mod@line`]; the dashboard, with
 //! the feature `tui`, draws a `panel` on the [`screen`]), `jsonl` and [`csv`] for programs (both on a `journal`),
-//! `tensorboard` (with [`utilization`] of the devices). `summary` is the closing text, `environment`
-//! describes the machine, `profile` measures phases.
+//! `tensorboard` (with [`utilization`] of the devices). [`stragglers`] finds replicas that others wait for. `summary` is
+//! the closing text, `environment` describes the machine, `profile` measures phases.
 //!
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 
@@ -27,6 +27,7 @@ mod record;
 #[cfg(feature = "tui")]
 pub mod screen;
 mod sink;
+pub mod stragglers;
 mod summary;
 mod tensorboard;
 pub(crate) mod terminal;
@@ -47,7 +48,9 @@ pub use meter::{Throughput, format_duration, peak_memory};
 pub(crate) use meter::{gibibytes, resident_memory};
 pub use profile::Profiler;
 pub(crate) use profile::TRACED;
-pub use record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
+pub use record::{
+    Cause, EpochRecord, GenerationRecord, MemberRecord, Record, ReplicaRecord, ReplicasRecord, StartRecord, StepRecord,
+};
 pub use sink::Sink;
 pub use summary::Summary;
 pub use tensorboard::TensorBoard;

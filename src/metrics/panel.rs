@@ -1,8 +1,8 @@
 //! The content of the dashboard: progress, numbers of the last step and epoch, what is trained, the curves of loss and
 //! accuracy, and recent messages.
 
-use kiln_system::shown;
 use kiln_system::stop::Stop;
+use kiln_system::{printable, shown};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
@@ -12,11 +12,16 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragr
 
 use super::line::{Goal, count, folded, learning_rate, percent, rate};
 use super::meter::{Curve, ETA_WINDOW, Throughput, format_duration};
-use super::record::{EpochRecord, GenerationRecord, StartRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, ReplicaRecord, ReplicasRecord, StartRecord, StepRecord};
 
 const POINTS: usize = 400;
 /// Columns of the numbers of a step or an epoch, and of their names.
 const NUMBERS: (u16, usize) = (26, 15);
+/// Columns and rows of a terminal that has room for replicas, how many of them, and from how many seconds in a minute on
+/// a smaller one says that others wait.
+const LARGE: [u16; 2] = [120, 40];
+const MOST_REPLICAS: usize = 8;
+const LEAST: f64 = 1.0;
 /// What does not stand before a sign that something is left out.
 const ENDS: [char; 4] = [',', ':', ';', '\u{2026}'];
 
@@ -29,6 +34,7 @@ pub struct Panel {
     /// What is trained, in words under names.
     about: Vec<(String, String)>,
     generation: Option<String>,
+    replicas: Vec<ReplicaRecord>,
     /// Finished and total batches of the current validation.
     validating: Option<(usize, usize)>,
     pace: Throughput,
@@ -50,6 +56,7 @@ impl Panel {
             directory: "Training".into(),
             about: Vec::new(),
             generation: None,
+            replicas: Vec::new(),
             validating: None,
             pace: Throughput::new(ETA_WINDOW),
             training: [0; 2].map(|_| Curve::new(POINTS)),
@@ -64,6 +71,12 @@ impl Panel {
 
     pub fn generation(&mut self, record: &GenerationRecord) {
         self.generation = Some(format!("generation {}, {}", record.generation, count(record.members, "process")));
+    }
+
+    pub fn replicas(&mut self, record: &ReplicasRecord) {
+        self.replicas = record.replicas.clone();
+        // Those that others wait for come first.
+        self.replicas.sort_by(|a, b| b.waited_minute.total_cmp(&a.waited_minute));
     }
 
     pub fn step(&mut self, record: &StepRecord) {
@@ -88,17 +101,25 @@ impl Panel {
     /// Draws the panel with the last of `lines`. Laid out for 80 columns and 24 rows; more space goes to the curves.
     pub fn draw(&self, frame: &mut Frame<'_>, lines: &[String]) {
         let messages = 4.max(frame.area().height / 5);
-        let rows = [4, 7, 0, messages, 1].map(|rows| match rows {
-            0 => Constraint::Fill(1),
-            rows => Constraint::Length(rows),
-        });
-        let [run, numbers, curves, messages, keys] = Layout::vertical(rows).areas(frame.area());
+        let Rect { width, height, .. } = frame.area();
+        let is_large = width >= LARGE[0] && height >= LARGE[1] && !self.replicas.is_empty();
+        let waits = if is_large { 2 + self.replicas.len().min(MOST_REPLICAS) as u16 } else { 0 };
+        let [run, numbers, waits, curves, messages, keys] = Layout::vertical([
+            Constraint::Length(4),
+            Constraint::Length(7),
+            Constraint::Length(waits),
+            Constraint::Fill(1),
+            Constraint::Length(messages),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
         self.draw_run(frame, run);
         let columns = [Constraint::Length(NUMBERS.0), Constraint::Length(NUMBERS.0), Constraint::Fill(1)];
         let [step, epoch, about] = Layout::horizontal(columns).areas(numbers);
         self.draw_step(frame, step);
         self.draw_epoch(frame, epoch);
         self.draw_about(frame, about);
+        self.draw_waits(frame, waits);
         let [loss, accuracy] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
         self.draw_curve(frame, loss, 0, "Loss, logarithmic", |height| format!("{:.3}", height.exp()));
         self.draw_curve(frame, accuracy, 1, "Accuracy", |percent| format!("{percent:.1} %"));
@@ -180,7 +201,9 @@ impl Panel {
         let block = self.block("Run");
         let Rect { width, height, .. } = block.inner(area);
         let named = self.about.iter().filter(|(name, _)| !["", "weights"].contains(&name.as_str()));
-        let all = self.generation.iter().chain(named.map(|(_, words)| words));
+        let waits = self.replicas.first().filter(|it| it.waited_minute >= LEAST);
+        let waits = waits.map(|it| format!("wait {:.0} s/min: {}", it.waited_minute, it.name()));
+        let all = self.generation.iter().chain(&waits).chain(named.map(|(_, words)| words));
         let mut rows: Vec<Vec<String>> = all.map(|words| rows(words, usize::from(width))).collect();
         // Where there is not enough room for everything, the longest text ends earlier.
         while rows.iter().map(Vec::len).sum::<usize>() > usize::from(height)
@@ -191,6 +214,21 @@ impl Panel {
         }
         let text: Vec<Line<'_>> = rows.into_iter().flatten().map(Line::raw).collect();
         frame.render_widget(Paragraph::new(text).block(block), area);
+    }
+
+    fn draw_waits(&self, frame: &mut Frame<'_>, area: Rect) {
+        let row = |it: &ReplicaRecord| {
+            let place = if it.host.is_empty() { String::new() } else { format!("{}, ", printable(&it.host)) };
+            let (name, place) = (it.name(), format!("{place}device {}", it.device));
+            let (step, loading, waited) = (1000.0 * it.work_seconds, it.loading(), format_duration(it.waited));
+            Line::raw(format!(
+                "{name:<24}{place:<32}{step:>8.1} ms a step, {loading:>3.0} % of it loading   waited for: {:>4.1} s/min, \
+                 {waited}",
+                it.waited_minute
+            ))
+        };
+        let text: Vec<Line<'_>> = self.replicas.iter().take(MOST_REPLICAS).map(row).collect();
+        frame.render_widget(Paragraph::new(text).block(self.block("Replicas, without waits for others")), area);
     }
 
     fn draw_curve(&self, frame: &mut Frame<'_>, area: Rect, of: usize, title: &str, label: fn(f64) -> String) {

@@ -1,4 +1,5 @@
-//! The measured values: one record per step, per epoch, and per change of membership.
+//! The measured values: one record per step, per epoch, and per change of membership; of several replicas one every few
+//! seconds.
 //!
 //! JSON lines carry their kind: `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a
 //! loss that is not finite is written as `null` and read back as NaN.
@@ -99,6 +100,72 @@ pub struct GenerationRecord {
     pub seconds: f64,
 }
 
+/// How long the replicas of a run of several waited for each other, every few seconds and at the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplicasRecord {
+    pub step: usize,
+    pub replicas: Vec<ReplicaRecord>,
+    /// The processes of an elastic run, those in reserve, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberRecord>,
+    /// Seconds of training so far, over all sessions of the run.
+    pub seconds: f64,
+}
+
+/// What a replica, or with stages a stage of one, did in the steps of the last minute.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaRecord {
+    /// From 0, as stages and processes are.
+    pub replica: usize,
+    pub stage: usize,
+    pub process: usize,
+    /// The machine of its process; empty if there is one process.
+    pub host: String,
+    /// The index of its device, as given by `--gpu-ids`.
+    pub device: usize,
+    /// Seconds of a step without waits for other replicas.
+    pub work_seconds: f64,
+    /// Those of them in which its loader had no batch yet.
+    pub loading_seconds: f64,
+    /// Seconds that others waited for it in the last minute.
+    pub waited_minute: f64,
+    /// Seconds that others waited for it since the process that writes the log or, in an elastic run, the
+    /// generation began.
+    pub waited: f64,
+    /// Why it is slow, if it was during the whole minute.
+    pub slow: Option<Cause>,
+}
+
+impl ReplicaRecord {
+    /// Such as `replica 3`, or with stages `stage 1 of replica 3`; all have a stage 0.
+    pub fn name(&self) -> String {
+        let stage = if self.stage > 0 { format!("stage {} of ", self.stage) } else { String::new() };
+        format!("{stage}replica {}", self.replica)
+    }
+
+    /// The part of its work in which it waits for its loader, in percent.
+    pub(crate) fn loading(&self) -> f64 {
+        100.0 * self.loading_seconds / self.work_seconds.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// What a slow replica waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    Loader,
+    Device,
+}
+
+/// A process of an elastic run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    pub host: String,
+    pub process: u32,
+    /// What it does, for people.
+    pub does: String,
+}
+
 /// One line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -107,6 +174,7 @@ pub enum Record {
     Step(StepRecord),
     Epoch(EpochRecord),
     Generation(GenerationRecord),
+    Replicas(ReplicasRecord),
 }
 
 impl Record {
@@ -128,7 +196,7 @@ impl Record {
                 ("epoch/train_loss", Some(record.train_loss)),
                 ("epoch/train_accuracy", Some(record.train_accuracy)),
             ],
-            Self::Start(_) | Self::Generation(_) => &[],
+            Self::Start(_) | Self::Generation(_) | Self::Replicas(_) => &[],
         };
         scalars.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect()
     }

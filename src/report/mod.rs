@@ -23,6 +23,7 @@ mod page;
 pub mod palette;
 mod phases;
 mod pipeline;
+mod replicas;
 pub(crate) mod results;
 mod run;
 pub mod series;

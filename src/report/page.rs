@@ -14,7 +14,7 @@ use super::pipeline::Pipeline;
 use super::run::Run;
 use super::table::{Cell, Table};
 use super::timeline::timeline;
-use super::{against, classes, curves, palette, results, svg};
+use super::{against, classes, curves, palette, replicas, results, svg};
 
 const STYLE: &str = include_str!("style.css");
 /// Shown to whoever has the token.
@@ -131,6 +131,7 @@ fn of_run(run: &Run, is_alone: bool) -> String {
     [
         section(&heading("Evaluation"), &evaluation),
         section(&heading("Where time went"), &format!("{}{}", figures(pipeline), phases(run).html())),
+        section(&heading("Replicas"), &replicas::html(run)),
         section(&heading("Generations"), &format!("{}{}", figures(timeline(run)), generations(run).html())),
         section(&heading("Environment"), &environment.html()),
         section(&heading("Details"), &format!("{epochs}{settings}")),

@@ -18,7 +18,7 @@ use super::phases::{self, Phase};
 use super::pipeline::Pipeline;
 use super::tail::Tail;
 use super::trace::Trace;
-use crate::metrics::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord, Summary};
+use crate::metrics::{EpochRecord, GenerationRecord, Record, ReplicasRecord, StartRecord, StepRecord, Summary};
 
 /// The records of the run.
 const LOG: &str = "metrics.jsonl";
@@ -43,6 +43,8 @@ pub struct Run {
     pub(crate) others: BTreeMap<usize, Vec<StepRecord>>,
     pub epochs: Vec<EpochRecord>,
     pub generations: Vec<GenerationRecord>,
+    /// How long replicas waited for each other, the last record.
+    pub(super) replicas: Option<ReplicasRecord>,
     /// The start of its last session.
     pub(super) start: Option<StartRecord>,
     /// The settings that its sweep varies.
@@ -125,12 +127,13 @@ impl Run {
         let mut log = std::mem::take(&mut self.log);
         let read = log.open(&self.directory.join(LOG)).and_then(|is_other| {
             if is_other {
-                (self.steps, self.epochs, self.generations, self.start) = Default::default();
+                (self.steps, self.epochs, self.generations, self.start, self.replicas) = Default::default();
             }
             log.records(|record| match record {
                 Record::Step(record) => self.steps.push(record),
                 Record::Epoch(record) => self.epochs.push(record),
                 Record::Generation(record) => self.generations.push(record),
+                Record::Replicas(record) => self.replicas = Some(record),
                 Record::Start(record) => self.start = Some(*record),
             })
         });

@@ -67,39 +67,46 @@ impl Place {
         format!("http://{place}/{token}")
     }
 
-    /// Serves the page of the run in `directory` until the process ends; without `act` it has no buttons.
+    /// Serves the page of the run in `directory` until the server is dropped; without `act` it has no buttons. If it
+    /// `moves`, another process may serve it afterwards, and viewers try again.
     ///
     /// # Errors
     /// [`Error::Data`] if `directory` holds no run, [`Error::Io`] if there can be no thread.
-    pub fn serve(self, directory: &Path, act: Option<Act>) -> Result<Server> {
-        let Self { listener, access, .. } = self;
+    pub fn serve(self, directory: &Path, act: Option<Act>, moves: bool) -> Result<Server> {
+        let Self { listener, address, access } = self;
         let run = Mutex::new(Followed::new(directory, act.is_some())?);
-        let shared = Arc::new(Shared { run, access, act, has_ended: AtomicBool::default() });
+        let shared = Arc::new(Shared { run, access, act, moves, has_ended: AtomicBool::default() });
         let served = shared.clone();
         let serve = move || {
             // Replicas go first. Elsewhere this would slow down the whole process.
             if cfg!(target_os = "linux") {
                 let _ = rustix::process::setpriority_process(None, 10);
             }
-            loop {
+            while !served.has_ended.load(Ordering::SeqCst) {
                 served.admit(&listener);
             }
         };
         let thread = thread::Builder::new().name("page".into()).spawn(serve);
-        thread.map(|_| Server(shared)).map_err(Error::io("serve the page of", directory))
+        thread.map(|_| Server { shared, address }).map_err(Error::io("serve the page of", directory))
     }
 }
 
-/// The page while it is served. When this is dropped, the viewers hear that they get the last state.
-pub struct Server(Arc<Shared>);
+/// The page while it is served. When this is dropped, the viewers hear that they get the last state, and the address is
+/// free again.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.0.run.lock().hurry();
-        self.0.has_ended.store(true, Ordering::SeqCst);
-        if self.0.viewers() > 0 {
+        self.shared.run.lock().hurry();
+        self.shared.has_ended.store(true, Ordering::SeqCst);
+        if self.shared.viewers() > 0 {
             thread::sleep(FAREWELL);
         }
+        // Wakes the thread that waits for viewers.
+        drop(TcpStream::connect_timeout(&self.address, TICK.0));
     }
 }
 
@@ -107,6 +114,7 @@ struct Shared {
     run: Mutex<Followed>,
     access: Access,
     act: Option<Act>,
+    moves: bool,
     has_ended: AtomicBool,
 }
 
@@ -183,6 +191,6 @@ impl Shared {
             }
             thread::sleep(tick);
         }
-        stream.write_all(b"event: end\ndata: page\n\n")
+        stream.write_all(if self.moves { &b"data: page\n\n"[..] } else { b"event: end\ndata: page\n\n" })
     }
 }

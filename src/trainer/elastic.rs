@@ -20,6 +20,7 @@ use super::end::{nothing_left, summarize_complete};
 use super::leave::Leave;
 use super::logs::Logs;
 use super::prepare::{Prepared, share_threads};
+use super::serving::MovingPage;
 use super::session::Session;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
@@ -38,6 +39,7 @@ pub(super) fn train(
 ) -> Result<u8> {
     let (prepared, snapshots) = (session.prepared.clone(), session.snapshots.clone());
     let (config, stop) = (&snapshots.config, prepared.plan.stop.clone());
+    MovingPage::check(config)?;
     let mut shared = config.shared();
     shared.insert("images".into(), prepared.fingerprint.clone());
     shared.insert("weights".into(), sha256(&network.state()));
@@ -50,7 +52,7 @@ pub(super) fn train(
     let elastic = Elastic { membership, prepared, snapshots, introduce, local, lock, leave };
     let leave = elastic.leave.clone();
     stop.instead(elastic.leaver());
-    let training = session.training(StartingPoint::default(), Logs::default(), Some(succession));
+    let training = session.training(StartingPoint::default(), Logs::default(), Some(succession), Vec::new());
     let training = Training { membership: Some(Box::new(elastic)), ..training };
     let result = session.train(network, training, alone, Some(&leave));
     member.leave(result.as_ref().err().map(Error::to_string).as_deref());

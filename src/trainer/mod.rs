@@ -38,15 +38,15 @@ mod snapshot;
 mod step_log;
 mod succession;
 mod terminal;
+mod watch;
 
 pub use commands::{
     Answers, Question, SweepOptions, Verification, doctor, evaluate, export, find_batch_size, find_learning_rate,
-    launch, members, membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
+    launch, members, membership, pack, plan, predict, rendezvous, scaling, secret, serve, slurm, sweep, verify,
 };
 pub use prepare::prepare_process;
 pub use pretrained::completed;
 pub use run::train;
-pub use serving::serve;
 pub use terminal::{say, warn};
 
 pub use kiln_engine::checkpoint::Which;

@@ -16,10 +16,12 @@ use parking_lot::Mutex;
 use super::loading::Notice;
 use super::logs::Logs;
 use super::origin::RUNS;
+use super::serving::MovingPage;
 use super::snapshot::Snapshots;
 use super::step_log::Samples;
 use super::succession::Succession;
 use super::terminal::{say, warn};
+use super::watch::Watch;
 use super::{evaluation, pictures};
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary, Throughput, resident_memory};
@@ -60,6 +62,9 @@ pub(super) struct Recorder {
     /// Opens the logs of an elastic run.
     pub(super) succession: Option<Succession>,
     pub(super) pace: Throughput,
+    pub(super) watch: Watch,
+    /// In an elastic run.
+    pub(super) page: MovingPage,
     /// Images and seconds of the epoch's steps in this session.
     pub(super) epoch: (usize, f64),
     pub(super) has_shown: bool,
@@ -92,6 +97,25 @@ impl Recorder {
         evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
         let Some(png) = pictures::matrix(&evaluation) else { return Ok(()) };
         self.logs.sinks.iter_mut().try_for_each(|sink| sink.picture("validation/confusion", report.step, &png))
+    }
+
+    /// Logs how long replicas wait for each other.
+    fn look(&mut self, step: usize) -> Result<()> {
+        let members = self.succession.as_ref().map(|it| it.membership.members()).unwrap_or_default();
+        let looked = self.watch.look(self.snapshots.clock.seconds(), step, &members);
+        // All processes know it, one says it.
+        let Some((record, lines)) = looked.filter(|_| self.totals.lock().leads) else { return Ok(()) };
+        lines.iter().for_each(|line| warn(line));
+        self.logs.record(&Record::Replicas(record))
+    }
+
+    /// Serves the page of an elastic run if this process writes its files, and only then.
+    fn serve(&mut self) {
+        if self.succession.as_ref().is_some_and(|it| it.leads) {
+            self.page.serve(&self.snapshots.config, &self.snapshots.clock.directory(), &self.plan.stop);
+        } else {
+            self.page.leave();
+        }
     }
 
     /// Logs what units have computed since the last call.
@@ -142,9 +166,13 @@ impl Observer for Recorder {
         };
         self.snapshots.clock.step();
         if let Some(succession) = &mut self.succession {
-            succession.step(record, report);
+            succession.step(record, report, self.watch.own);
         }
         self.logs.record(&Record::Step(record))?;
+        if self.watch.mark(record.seconds, report) {
+            self.look(report.step)?;
+            self.serve();
+        }
         if self.snapshots.config.run.tensorboard && self.logs.store.is_some() {
             self.show_batch(report)?;
         }
@@ -187,12 +215,16 @@ impl Observer for Recorder {
         if report.is_best && self.logs.store.is_some() {
             self.show(report)?;
         }
+        if report.is_last {
+            self.look(report.step)?;
+        }
         // A stopped run will be resumed.
         if report.is_last { self.logs.sinks.iter_mut().try_for_each(|sink| sink.finish()) } else { Ok(()) }
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
-        let Self { snapshots, logs, succession, plan, .. } = self;
+        let Self { snapshots, logs, succession, plan, watch, .. } = self;
+        watch.restart(report.hosted.clone());
         let Snapshots { config, clock, .. } = &*snapshots;
         let Some(succession) = succession else { return Ok(()) };
         let (display, directory) = (succession.display, clock.directory());
@@ -212,7 +244,9 @@ impl Observer for Recorder {
             say(&generation_line(&record));
         }
         self.totals.lock().begin(&report.position, plan, succession.leads);
-        self.logs.record(&Record::Generation(record))
+        self.logs.record(&Record::Generation(record))?;
+        self.serve();
+        Ok(())
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {

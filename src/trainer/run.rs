@@ -201,7 +201,7 @@ fn train_fixed(
     session.snapshots.clock.set(directory.clone(), seconds, 0.0);
     let logs = Logs::open(&session.snapshots, &directory, rank, logged, plan, session.display)?;
     let _page = place.map(|place| begin(place, config, &directory, &plan.stop)).transpose()?;
-    let training = Training { processes, ..session.training(start, logs, None) };
+    let training = Training { processes, ..session.training(start, logs, None, membership.hosts()) };
     session.train(network, training, membership, None)
 }
 

@@ -17,9 +17,11 @@ use super::phases::report;
 use super::prepare::Prepared;
 use super::recorder::{Recorder, RunTotals};
 use super::requeue;
+use super::serving::MovingPage;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::warn;
+use super::watch::Watch;
 use crate::config::{Config, ProgressKind};
 use crate::launch::FixedMembership;
 use crate::metrics::{Profiler, Summary, Throughput};
@@ -51,8 +53,15 @@ impl Session {
         Ok(Self { prepared, snapshots, display, profiler, totals: Arc::new(Mutex::new(totals)), mlflow })
     }
 
-    /// A training from `start` that records into `logs` or, in an elastic run, those that `succession` opens.
-    pub(super) fn training(&self, start: StartingPoint, logs: Logs, succession: Option<Succession>) -> Training {
+    /// A training from `start` that records into `logs` or, in an elastic run, those that `succession` opens; otherwise
+    /// the processes are on these machines.
+    pub(super) fn training(
+        &self,
+        start: StartingPoint,
+        logs: Logs,
+        succession: Option<Succession>,
+        hosts: Vec<String>,
+    ) -> Training {
         let Prepared { plan, task, is_processor, .. } = self.prepared.clone();
         self.totals.lock().begin(&start.position, &plan, succession.is_none() && plan.world.rank == 0);
         let reason = if is_processor { "" } else { "; a GPU backend compiles and tunes its kernels in it" };
@@ -65,6 +74,8 @@ impl Session {
             logs,
             succession,
             pace: Throughput::new(WINDOW),
+            watch: Watch::new(&plan.world, hosts),
+            page: MovingPage::default(),
             epoch: (0, 0.0),
             has_shown: false,
             has_waited: false,

@@ -39,9 +39,10 @@ impl Succession {
         Self { membership, display, leads: false, recent: VecDeque::new(), kept: LogPosition::default(), last: 0 }
     }
 
-    pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {
+    /// Others waited so long for this process, in seconds: in the last minute, and in all.
+    pub(super) fn step(&mut self, record: StepRecord, report: &StepReport, waited: [f64; 2]) {
         self.last = record.step;
-        self.membership.progress(record.step, record.images_per_second.unwrap_or_default());
+        self.membership.progress(record.step, record.images_per_second.unwrap_or_default(), waited);
         self.keep(Recent::Step(record, Box::new(report.clone())));
     }
 

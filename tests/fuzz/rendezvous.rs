@@ -110,7 +110,7 @@ impl Random {
 
     fn progress(&mut self) -> Progress {
         let images_per_second = *self.pick(&[0.0, f64::NAN, f64::INFINITY, -1e308]);
-        Progress { activity: self.word(), step: self.extreme(), images_per_second }
+        Progress { activity: self.word(), step: self.extreme(), images_per_second, waited: [images_per_second; 2] }
     }
 
     fn version(&mut self) -> StateVersion {

@@ -84,6 +84,39 @@ fn a_generation_is_as_wide_as_it_was_long_and_as_high_as_it_had_processes() {
 }
 
 #[test]
+fn the_page_says_for_whom_others_wait_and_what_processes_do() {
+    let parent = tempdir().unwrap();
+    let directory = copy(&parent, "0001");
+    let replica = |replica: usize, waited: f64, slow: &str| {
+        format!(
+            "{{\"replica\":{replica},\"stage\":0,\"process\":{replica},\"host\":\"<node{replica}>\",\"device\":7,\
+             \"work_seconds\":0.5,\"loading_seconds\":0.1,\"waited_minute\":{waited},\"waited\":1234.4,\"slow\":{slow}}}"
+        )
+    };
+    let record = |waited: f64, more: &str| {
+        let replicas = [replica(0, 0.0, "null"), replica(1, waited, "\"loader\"")].join(",");
+        format!("{{\"kind\":\"replicas\",\"step\":1,\"replicas\":[{replicas}]{more},\"seconds\":2}}\n")
+    };
+    let members = ",\"members\":[{\"host\":\"node9\",\"process\":4711,\"does\":\"is in reserve\"}]";
+    let lines = step(1, 1.0, 1.0, 1) + &record(59.0, "") + &record(15.0, members);
+    fs::write(directory.join("metrics.jsonl"), lines).unwrap();
+    let page = page(&[directory]);
+    for part in [
+        "&lt;node1&gt;",
+        "500.0 ms",
+        "20 %",
+        "--share:0.250",
+        "15.0 s",
+        "1234 s",
+        "replica 1: slow, waits for its loader",
+        "is in reserve",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("59.0 s"), "the last record counts");
+}
+
+#[test]
 fn an_axis_of_things_has_no_halves() {
     for (most, labels) in [(0, &["0", "1"][..]), (1, &["0", "1"]), (2, &["0", "1", "2"]), (12, &["0", "5", "10", "15"])]
     {

@@ -4,13 +4,14 @@
 //! has a time limit. When a replica is lost, all calls that wait for it, and all later ones, return the same verdict on
 //! all replicas; a call whose replicas had all arrived returns its result.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kiln_ops::statistics::{Combine, Payload};
 
 use super::threads::{PATIENCE, Threads};
-use super::{Broken, DeviceEngine, Key, Peers, Processes};
+use super::{Broken, DeviceEngine, Key, Peers, Processes, Wait, waiting};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
 /// limits the wait for the slowest of them.
@@ -41,7 +42,18 @@ impl Collective {
 
     /// Combines the parts of all replicas of this process, in rank order; all get the same result.
     pub fn meet(&self, key: Key, part: Payload, combine: &dyn Fn(Vec<Payload>) -> Payload) -> Result<Payload, Broken> {
-        self.threads.meet(self.threads.ranks.clone(), self.rank, key, part, |parts| Ok(combine(parts)))
+        self.wait_for(self.threads.ranks.clone(), key, part, |parts| Ok(combine(parts)))
+    }
+
+    /// Meets the replicas `members` of this process.
+    fn wait_for(
+        &self,
+        members: Range<usize>,
+        key: Key,
+        part: Payload,
+        combine: impl FnOnce(Vec<Payload>) -> Result<Payload, Broken>,
+    ) -> Result<Payload, Broken> {
+        waiting(Wait::Others, || self.threads.meet(members, self.rank, key, part, combine))
     }
 
     /// As [`Collective::meet`], with the other processes, if there are any, and the time that their part may take.
@@ -55,7 +67,7 @@ impl Collective {
         let peers = self.device().or(self.peers());
         let members = peers.map_or(self.threads.ranks.clone(), Peers::hosted);
         let all = |parts| combine(parts, peers, self.threads.limit(key));
-        self.threads.meet(members, self.rank, key, part, all)
+        self.wait_for(members, key, part, all)
     }
 
     fn peers(&self) -> Option<&Peers> {
@@ -94,7 +106,7 @@ impl Collective {
             let of = |replica| all[replica * length..][..length].to_vec();
             Ok(Arc::new(combine((0..peers.replicas()).map(of).collect())))
         };
-        let all = self.threads.meet(self.threads.ranks.clone(), self.rank, key, Arc::new(values), gather)?;
+        let all = self.wait_for(self.threads.ranks.clone(), key, Arc::new(values), gather)?;
         Ok(all.downcast().expect("all get values"))
     }
 

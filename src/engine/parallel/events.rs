@@ -7,7 +7,7 @@ use kiln_ops::Traffic;
 use kiln_system::Result;
 
 use super::writer::Write;
-use super::{Counts, Position, TrainingState};
+use super::{Counts, Position, TrainingState, Work};
 
 #[derive(Debug, Clone, Default)]
 pub struct StepReport {
@@ -22,6 +22,9 @@ pub struct StepReport {
     /// The norm of the mean gradient, before clipping.
     pub gradient_norm: f64,
     pub duration: Duration,
+    /// What each worker did in the step before, or in an earlier one if not every step is measured; empty if there is
+    /// one worker, or nothing new.
+    pub work: Vec<Work>,
     /// The copies of this process between its begin and its end, if the devices are not the processor.
     pub traffic: Option<Traffic>,
     /// Steps in a row, up to this one, that were skipped because their gradient overflowed in f16; 0 after an update.

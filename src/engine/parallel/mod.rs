@@ -7,7 +7,8 @@
 //!   `passes.rs` the forward and backward passes, `recomputation.rs` those that keep little, `reduction.rs` the sums of
 //!   gradients, `sharding.rs` the update in parts, `message.rs` what workers tell each other, `epoch.rs` the end of an
 //!   epoch, `divergence.rs` the comparison of replicas, `recording.rs` steps that a device replays and `recorded_step.rs`
-//!   one of them, `stage.rs` the place among the stages of a model.
+//!   one of them, `stage.rs` the place among the stages of a model, `work.rs` the time of a step that is
+//!   not spent waiting for others.
 //! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between
 //!   processes by the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
 //!
@@ -69,6 +70,7 @@ mod timing;
 mod tree;
 mod validate;
 mod wire;
+mod work;
 mod world;
 mod writer;
 
@@ -101,6 +103,7 @@ pub use task_model::{Handle, MicroOutput, Pending, Results, TaskModel, TrainingM
 pub use threads::PATIENCE;
 pub use timing::{Times, Timing, time_copy, time_units};
 pub use validate::{Evaluation, evaluate_shard, merged};
+pub use work::Work;
 pub use world::World;
 pub use writer::Write;
 
@@ -113,4 +116,5 @@ use processes::Peers;
 use replica::{Ended, Event, Replica};
 use stage::{ModelPart, Stage};
 use task_model::Micro;
+use work::{Wait, waiting};
 use writer::Slot;

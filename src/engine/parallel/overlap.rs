@@ -18,7 +18,7 @@ use kiln_ops::tensor;
 use kiln_system::{Error, Result};
 use parking_lot::Mutex;
 
-use super::{Broken, Collective, HostBackend, Key, Operation, ReducePrecision, Share};
+use super::{Broken, Collective, HostBackend, Key, Operation, ReducePrecision, Share, Wait, waiting};
 use crate::nn::Kernel;
 
 /// The least elements of a bucket, except for the last one: 4 MiB.
@@ -123,7 +123,7 @@ impl<B: HostBackend> Early<B> {
     pub(super) fn settle(&self) {
         let State { sent, done, .. } = &mut *self.state.lock();
         let sums = self.sums.lock();
-        done.extend(sums.iter().take(*sent - done.len()));
+        waiting(Wait::Others, || done.extend(sums.iter().take(*sent - done.len())));
     }
 
     /// Takes the gradient of a parameter, with those of all micro-batches before.

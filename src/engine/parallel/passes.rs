@@ -23,7 +23,7 @@ use super::outcome::Sums;
 use super::probe::{Observed, ProbePoint};
 use super::recomputation::{Segment, Segments};
 use super::stage::Turn;
-use super::{Collective, Early, Group, HostBackend, Key, Micro, Operation, Replica, Task};
+use super::{Collective, Early, Group, HostBackend, Key, Micro, Operation, Replica, Task, Wait, waiting};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
 /// What the passes of a step have computed on one replica, in addition to the gradients.
@@ -155,7 +155,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Waits for the next batch and the number of its samples.
     pub(super) fn next_batch(&mut self) -> Result<(T::Input, usize)> {
-        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
+        let batch = info_span!("wait for data").in_scope(|| waiting(Wait::Data, || self.batches.next()));
         batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))?
     }
 

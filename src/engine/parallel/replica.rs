@@ -22,10 +22,11 @@ use super::outcome::{Reading, not_finite};
 use super::recording::Recording;
 use super::reduction::Reduction;
 use super::remedy::{device_panic, remedy, without_stack, words};
+use super::work::Measurement;
 use super::writer::Taken;
 use super::{
     Broken, Collective, Generation, Handle, HostBackend, Key, Operation, Plan, Position, Slot, Stage, StepReport, Task,
-    TaskModel, TrainingModel, TrainingState,
+    TaskModel, TrainingModel, TrainingState, Work,
 };
 use crate::optim::{Arenas, WeightAverage};
 
@@ -75,6 +76,11 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     /// If steps are recorded.
     pub(super) recording: Option<Recording<B, T>>,
     pub(super) reading: Reading,
+    /// Of the last step, if it was measured, until the others are told.
+    pub(super) work: Option<Work>,
+    /// Whether the next step is measured, and when one was last. The first one is not: it compiles or tries kernels.
+    pub(super) measures: bool,
+    pub(super) measured: Instant,
     /// Of a step, until it has all of them.
     pub(super) gradients: Arc<Accumulation<B>>,
     pub(super) reduction: Reduction<B>,
@@ -223,6 +229,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     fn advance(&mut self) -> Result<Flow> {
+        let measurement = (self.measures && self.stage.everyone.size() > 1).then(|| {
+            self.measured = Instant::now();
+            let device = self.device.clone();
+            // What the device says of an error comes with the next value that is read.
+            let settle = (!B::is_processor()).then(|| Box::new(move || drop(B::sync(&device))) as Box<dyn Fn()>);
+            Measurement::begin(self.plan.world.device_of(self.collective.rank()), settle)
+        });
         let (start, copied) = (Instant::now(), traffic());
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
         self.learner.lr_step();
@@ -248,6 +261,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             None => self.step(&group, report)?,
         };
+        self.work = measurement.map(Measurement::end);
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         let of_this_step = self.reading.unread.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use burn::module::Module;
 use kiln_ops::upload;
@@ -128,6 +129,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             next: None,
             recording,
             reading: Reading { is_late, unread: None },
+            work: None,
+            measures: false,
+            measured: Instant::now(),
             gradients,
             reduction,
             arenas,

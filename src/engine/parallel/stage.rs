@@ -18,7 +18,7 @@ use tracing::info_span;
 
 use super::task::{Unit, unit_of};
 use super::wire::{Outbox, of_bytes, outbox, receive, send, to_bytes};
-use super::{Broken, Collective, HostBackend, Key, Operation, Shard, Task, World};
+use super::{Broken, Collective, HostBackend, Key, Operation, Shard, Task, Wait, World, waiting};
 use crate::nn::trained_parameters;
 
 /// The forward or the backward pass of one micro-batch.
@@ -195,7 +195,8 @@ impl<B: HostBackend> Stage<B> {
     /// This stage's part of the model, once the stage before has computed its own.
     pub(super) fn part(&self, key: Key) -> std::result::Result<ModelPart<B>, Broken> {
         let own = Key { operation: Operation::Activations { to: self.everyone.rank() }, ..key };
-        let receive = |before| info_span!("wait for the stage before").in_scope(|| self.receive(own, before));
+        let wait = |before| waiting(Wait::Others, || self.receive(own, before));
+        let receive = |before| info_span!("wait for the stage before").in_scope(|| wait(before));
         let activations = self.number.checked_sub(1).map(receive).transpose()?;
         Ok(ModelPart {
             units: self.units.clone(),
@@ -213,7 +214,8 @@ impl<B: HostBackend> Stage<B> {
     /// The gradient of what was passed on, if it was and something that is trained has computed it.
     pub(super) fn gradient(&self, key: Key) -> std::result::Result<Option<FloatTensor<B>>, Broken> {
         let own = Key { operation: Operation::Gradient { to: self.everyone.rank() }, ..key };
-        let receive = || info_span!("wait for the stage behind").in_scope(|| self.receive(own, self.number + 1));
+        let wait = || waiting(Wait::Others, || self.receive(own, self.number + 1));
+        let receive = || info_span!("wait for the stage behind").in_scope(wait);
         (!self.is_last() && self.first_trained < self.units.end).then(receive).transpose()
     }
 

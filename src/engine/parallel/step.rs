@@ -14,6 +14,7 @@ use super::remedy::raise_device_panic;
 use super::replica::Flow;
 use super::sharding::lengths;
 use super::tensors::parts;
+use super::work::PAUSE;
 use super::{Counts, Group, HostBackend, Key, Operation, ReducePrecision, Replica, Share, StepReport, Task};
 use crate::nn::{
     BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
@@ -92,7 +93,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Sums losses and counts over all replicas, if there is an outcome, and agrees on whether to continue. A loss that
     /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
-    fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
+    fn exchange(&mut self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
+        let work = self.work.take().unwrap_or_default();
         let (own, report) = outcome.map(Outcome::read).unzip();
         raise_device_panic(&self.device);
         let Read { counts, norms, scale } = own.unwrap_or_default();
@@ -100,14 +102,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let tells = self.reduction.own.is_some() || self.collective.rank() == 0;
         let message = StepMessage {
             counts,
+            work,
             stop: self.plan.stop.reason(),
             is_ending: self.generation.is_ending(),
             saves: self.plan.stop.wants_save(),
+            measures: B::is_processor() || self.measured.elapsed() >= PAUSE,
             norms: if tells { norms } else { Vec::new() },
         };
         let gather = || self.stage.everyone.all_gather(key, message.encode(self.tensors), |all| all);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let all: Vec<StepMessage> = all.iter().map(|values| StepMessage::decode(values)).collect();
+        self.measures = all[0].measures;
         let mut total = Counts::default();
         for (worker, StepMessage { counts, .. }) in all.iter().enumerate() {
             if !counts.loss.is_finite() && !self.is_scaled() {
@@ -119,7 +124,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // In the order of the model's tensors, as the workers are.
         let norms: Vec<f32> = all.iter().flat_map(|message| &message.norms).copied().collect();
         let gradient_norm = global_norm(&norms) / scale;
-        let report = report.map(|report| StepReport { gradient_norm, counts: total, ..report });
+        let is_measured = all.len() > 1 && all.iter().all(|message| message.work.seconds > 0.0);
+        let work = if is_measured { all.iter().map(|message| message.work).collect() } else { Vec::new() };
+        let report = report.map(|report| StepReport { gradient_norm, counts: total, work, ..report });
         // If one process was asked to stop, all do.
         if let Some(reason) = all.iter().find_map(|message| message.stop.clone()) {
             self.plan.stop.request(reason);

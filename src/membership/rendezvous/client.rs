@@ -237,10 +237,10 @@ impl Client {
         self.shared.state.lock().own.id
     }
 
-    /// Sets the number of steps done and the throughput for the next heartbeat.
-    pub fn progress(&self, step: u64, images_per_second: f64) {
+    /// Sets all but the activity for the next heartbeat; see [`Progress`](crate::Progress).
+    pub fn progress(&self, step: u64, images_per_second: f64, waited: [f64; 2]) {
         let progress = &mut self.shared.state.lock().progress;
-        (progress.step, progress.images_per_second) = (step, images_per_second);
+        (progress.step, progress.images_per_second, progress.waited) = (step, images_per_second, waited);
     }
 
     /// Sets the activity for the next heartbeat, such as `step 12, gradient all-reduce`. In a job of fixed membership

@@ -99,7 +99,7 @@ impl Sink for TensorBoard {
                 self.watch(record)
             }
             Record::Epoch(record) => self.show(record.step, values),
-            Record::Start(_) | Record::Generation(_) => Ok(()),
+            Record::Start(_) | Record::Generation(_) | Record::Replicas(_) => Ok(()),
         }
     }
 

@@ -9,6 +9,7 @@ use kiln_system::{Error, Result, printable, shown};
 
 use crate::config::ParallelConfig;
 use crate::launch::{create_secret, hold_rendezvous, run_status};
+use crate::metrics::format_duration;
 use crate::metrics::line::rate;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
@@ -39,8 +40,8 @@ pub fn secret(path: &Path) -> Result<()> {
 fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
     let mut lines = vec![format!("generation  {generation}, {phase}: {}", printable(why))];
     lines.push(format!(
-        "{:>4}  {:<24}  {:>8}  {:>7}  {:<9}  {:>8}  {:>8}",
-        "rank", "host", "process", "devices", "replicas", "step", "img/s"
+        "{:>4}  {:<24}  {:>8}  {:>7}  {:<9}  {:>8}  {:>8}  {:>9}  {:>7}",
+        "rank", "host", "process", "devices", "replicas", "step", "img/s", "waits/min", "waits"
     ));
     for (index, it) in members.iter().enumerate() {
         let rank = if it.has_part() { index.to_string() } else { "-".into() };
@@ -51,8 +52,10 @@ fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
         };
         let leaves = if it.draining { "  leaves" } else { "" };
         let rate = rate(Some(it.progress.images_per_second).filter(|rate| *rate > 0.0));
+        let [minute, all] = it.progress.waited;
+        let all = format_duration(all);
         lines.push(format!(
-            "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {rate:>8}{leaves}",
+            "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {rate:>8}  {minute:>7.1} s  {all:>7}{leaves}",
             printable(&it.host),
             it.process,
             it.devices,
@@ -70,12 +73,14 @@ mod tests {
     #[test]
     fn names_of_hosts_cannot_break_the_table() {
         let host = "\u{1b}[2Jb\n   0  c".to_string();
-        let progress = Progress::default();
+        let progress = Progress { step: 12, images_per_second: 99.6, waited: [4.26, 187.0], ..Progress::default() };
         let member = MemberStatus { id: 1, host, process: 7, devices: 1, replicas: 0..2, draining: false, progress };
         let why = "\u{9b}1mhost b\nleft".to_string();
         let text = table(&RunStatus { generation: 3, phase: "running", why, members: vec![member] });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], r"generation  3, running: \u009b1mhost b\nleft");
         assert!(lines.len() == 3 && lines[2].starts_with(r"   0  \u001b[2Jb\n   0  c "), "{lines:?}");
+        assert!(lines[1].ends_with("  step     img/s  waits/min    waits"), "{lines:?}");
+        assert!(lines[2].ends_with("    12       100      4.3 s    3m07s"), "{lines:?}");
     }
 }

@@ -100,7 +100,7 @@ fn left(rank: u64, doing: Progress, reason: Option<&str>) -> Vec<Event> {
 }
 
 fn at(step: u64) -> Progress {
-    Progress { activity: format!("step {step}"), step, images_per_second: 0.0 }
+    Progress { activity: format!("step {step}"), step, ..Progress::default() }
 }
 
 const GRACE_MS: u64 = GRACE.as_millis() as u64;

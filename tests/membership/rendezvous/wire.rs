@@ -48,7 +48,8 @@ fn newcomers_and_their_readiness_survive_the_way() {
 #[test]
 fn views_of_the_membership_survive_the_way() {
     for phase in [Phase::Waiting, Phase::Running, Phase::Ending, Phase::Over, Phase::Complete] {
-        let progress = Progress { activity: "end of forward".into(), step: 12, images_per_second: 123.5 };
+        let progress =
+            Progress { activity: "end of forward".into(), step: 12, images_per_second: 123.5, waited: [1.5, 2.5] };
         let entry = |id, replicas| MemberStatus {
             id,
             host: "node 1".into(),

@@ -147,7 +147,12 @@ fn a_member_without_a_device_left_does_not_count() {
 fn progress_is_shown_in_one_short_line_and_survives_a_reconnect() {
     let mut job = Job::running(rules(1, 1), 1);
     let placement = job.roster.view().placement();
-    let progress = Progress { activity: format!("step 7\n{}", "x".repeat(1000)), step: 7, images_per_second: 9.5 };
+    let progress = Progress {
+        activity: format!("step 7\n{}", "x".repeat(1000)),
+        step: 7,
+        images_per_second: 9.5,
+        waited: [1.5, 2.5],
+    };
     job.tell(Event::Beat(1, progress));
     job.tell(Event::Joined(20, computing(1, &placement)));
     let shown = job.roster.view().members[0].progress.clone();

@@ -75,8 +75,12 @@ fn nonsense() -> impl Strategy<Value = (Event, u64)> {
             let holds = StateVersion { generation: step, step };
             Ready { generation, holds, devices: devices as usize, reason }
         });
-    let progress =
-        (text(), number()).prop_map(|(activity, step)| Progress { activity, step, images_per_second: f64::NAN });
+    let progress = (text(), number()).prop_map(|(activity, step)| Progress {
+        activity,
+        step,
+        images_per_second: f64::NAN,
+        waited: [f64::INFINITY; 2],
+    });
     let event = prop_oneof![
         4 => (session(), process_info()).prop_map(|(session, who)| Event::Joined(session, who)),
         1 => (session(), progress).prop_map(|(session, progress)| Event::Beat(session, progress)),

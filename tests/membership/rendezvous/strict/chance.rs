@@ -7,7 +7,7 @@ use super::*;
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let (rank, place) = (
         0..5_u64,
-        (0..4_u64, "\\PC{0,3}").prop_map(|(step, activity)| Progress { activity, step, images_per_second: 0.0 }),
+        (0..4_u64, "\\PC{0,3}").prop_map(|(step, activity)| Progress { activity, step, ..Progress::default() }),
     );
     prop_oneof![
         rank.clone().prop_map(|rank| vec![came(rank)]),

@@ -1,0 +1,64 @@
+//! The log of a run says how long its replicas worked in a step and waited for each other.
+
+use std::path::Path;
+
+use kiln::metrics::{Record, ReplicasRecord};
+
+use crate::command::Workplace;
+#[cfg(feature = "gloo")]
+use crate::command::succeeded;
+
+/// Those of a run's log.
+fn records(run: &Path) -> Vec<ReplicasRecord> {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let record = |line: &str| match serde_json::from_str(line).unwrap() {
+        Record::Replicas(record) => Some(record),
+        _ => None,
+    };
+    text.lines().filter_map(record).collect()
+}
+
+#[test]
+fn the_last_record_has_what_each_replica_did() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2"]);
+    let last = records(&place.path("run")).pop().unwrap();
+    let named: Vec<_> = last.replicas.iter().map(|it| (it.replica, it.process, it.device, it.host.as_str())).collect();
+    assert_eq!((last.step, named), (8, vec![(0, 0, 0, ""), (1, 0, 0, "")]));
+    assert!(last.replicas.iter().all(|it| it.work_seconds > 0.0 && it.work_seconds >= it.loading_seconds));
+    assert!(last.replicas.iter().any(|it| it.waited > 0.0 && it.waited >= it.waited_minute), "{last:?}");
+    let page = std::fs::read_to_string(place.path("run/report.html")).unwrap();
+    assert!(page.contains("Waited for in a minute"));
+    place.train("alone", &["--world-size=1", "--max-steps=3"]);
+    assert_eq!(records(&place.path("alone")), []);
+}
+
+#[test]
+fn a_run_that_goes_on_has_each_record_once() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2", "--max-steps=4"]);
+    let first = records(&place.path("run"));
+    place.train("run", &["--epochs=2", "--resume"]);
+    let all = records(&place.path("run"));
+    assert!(all.starts_with(&first) && all.last().is_some_and(|it| it.step == 8), "{all:?}");
+    assert!(all.windows(2).all(|pair| pair[0].step < pair[1].step), "{all:?}");
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn replicas_of_several_processes_have_their_machine() {
+    let place = Workplace::new();
+    succeeded(&place.launch(2, "run", &["--world-size=4", "--batch-size=2", "--epochs=2"]).output().unwrap());
+    let last = records(&place.path("run")).pop().unwrap();
+    let processes: Vec<_> = last.replicas.iter().map(|it| (it.replica, it.process, it.host.is_empty())).collect();
+    assert_eq!(processes, [(0, 0, false), (1, 0, false), (2, 1, false), (3, 1, false)]);
+    assert_eq!(records(&place.path("run")).len(), 1, "the first process tells for all");
+    assert!(!std::fs::read_to_string(place.path("run/rank-1.jsonl")).unwrap().contains("\"replicas\""));
+    let (of_members, run) = (records(&place.path("run")), "elastic");
+    assert!(of_members[0].members.is_empty());
+    succeeded(&place.launch(2, run, &["--elastic=2:2", "--world-size=4", "--batch-size=2"]).output().unwrap());
+    let last = records(&place.path(run)).pop().unwrap();
+    let does: Vec<_> = last.members.iter().map(|it| it.does.as_str()).collect();
+    assert_eq!(does, ["computes replicas 0 to 1", "computes replicas 2 to 3"]);
+    assert!(last.replicas.iter().all(|it| !it.host.is_empty() && it.process == it.replica / 2), "{last:?}");
+}
