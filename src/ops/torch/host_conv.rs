@@ -24,8 +24,12 @@ fn beats_one_dnn(plan: &Convolution, kind: Kind) -> bool {
     let g = &plan.geometry;
     let is_small = !plan.is_direct && g.taps() > 1 && g.pixels() <= 4;
     let is_fast = plan.takes_epilogue() || (is_small && g.inputs.is_multiple_of(16) && g.outputs.is_multiple_of(16));
-    let unit = Unit::of(kind);
-    unit != Unit::Matrix && (is_fast || unit == Unit::None)
+    match Unit::of(kind) {
+        Unit::Matrix => false,
+        // oneDNN's dot products of bf16 are as fast as the few multiplications of a strided layer.
+        Unit::Vector => is_fast && (kind == Kind::Float || g.stride == 1),
+        Unit::None => true,
+    }
 }
 
 pub(super) fn forward<T: Activation + Value>(
