@@ -21,10 +21,11 @@ pub(super) fn choose(
     membership: &dyn FixedMembership,
     network: &dyn Network,
 ) -> Result<()> {
-    if config.parallel.replicas_per_device != ReplicasPerDevice::Auto {
+    let (world, is_elastic) = (prepared.plan.world.clone(), config.parallel.elastic.is_on());
+    let has_choice = is_elastic || world.processes() > 1 || world.devices.len() > 1;
+    if config.parallel.replicas_per_device != ReplicasPerDevice::Auto || !has_choice {
         return Ok(());
     }
-    let world = prepared.plan.world.clone();
     if world.rank == 0 && config.run.progress.is_text() {
         say("timing      a replica on every device");
     }
@@ -33,7 +34,7 @@ pub(super) fn choose(
     let timing = network.time_units(&prepared.task, &prepared.plan, &world.devices)?;
     let of_device = |units: &Vec<Times>| units.iter().map(|unit| unit.forward + unit.backward).sum::<f64>();
     let own: Vec<u64> = timing.times.iter().map(|units| (of_device(units) * 1e9) as u64).collect();
-    if config.parallel.elastic.is_on() {
+    if is_elastic {
         prepared.nanoseconds = own.into_iter().max();
         return Ok(());
     }

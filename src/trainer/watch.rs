@@ -78,7 +78,8 @@ fn line(it: &ReplicaRecord, factor: f64) -> String {
     let cause = match it.slow {
         Some(Cause::Loader) => "it waits for its loader: give its process more --threads, or a nearer --data-dir",
         _ => {
-            "it waits for its device: look there for other programs, heat and a lower clock, or use --replicas-per-device auto"
+            "it waits for its device: look there for other programs, heat and a lower clock, or use \
+             --replicas-per-device auto"
         }
     };
     format!(
