@@ -91,21 +91,24 @@ fn split_norms_of_timm<B: HostBackend>() {
     assert_near("logits", &logits.into_data().iter::<f32>().collect::<Vec<_>>(), &values(&theirs["logits"]), 1e-6);
 }
 
-/// With synchronised statistics two replicas are as one with the whole batch, also where one of them has no sample.
+/// With synchronised statistics two replicas are as one with the whole batch, also where one of them has no sample. Both
+/// after one step: later, rounding may decide whether a unit near zero passes its ReLU.
 fn parts_across_replicas<B: HostBackend>() {
     let config = ModelConfig { bn_parts: VIEWS, ..narrow(Stem::Cifar) };
     let data = DataConfig { views: VIEWS, random_erasing: 1.0, cutout: 9, ..DataConfig::default() };
-    let trained = |replicas: usize| {
-        let mut experiment = plan_of(&setup(replicas, 8 / replicas, 0.01), 0..17);
-        experiment.task.augment = Augment::new(&data, NORMALIZATION);
-        train_with::<B>(&config, experiment).states.pop().unwrap().weights
-    };
-    let (one, two) = (trained(1), trained(2));
-    assert!(one["bn1.aux_bn.0.weight"] != one["bn1.aux_bn.1.weight"]);
-    for of in ["running_", "aux_bn", "conv"] {
-        let only = |state: &StateDict| state.clone().into_iter().filter(|(name, _)| name.contains(of)).collect();
-        let distance = distance(&only(&two), &only(&one));
-        assert!(distance < 1e-4, "{of}: {distance:.1e}");
+    for images in [8, 1] {
+        let trained = |replicas: usize| {
+            let mut experiment = plan_of(&setup(replicas, 8 / replicas, 0.01), 0..images);
+            experiment.task.augment = Augment::new(&data, NORMALIZATION);
+            train_with::<B>(&config, experiment).states.pop().unwrap().weights
+        };
+        let (one, two) = (trained(1), trained(2));
+        assert!(one["bn1.aux_bn.0.weight"] != one["bn1.aux_bn.1.weight"]);
+        for of in ["running_", "aux_bn", "conv"] {
+            let only = |state: &StateDict| state.clone().into_iter().filter(|(name, _)| name.contains(of)).collect();
+            let distance = distance(&only(&two), &only(&one));
+            assert!(distance < 1e-6, "{of} of {images} images: {distance:.1e}");
+        }
     }
 }
 
