@@ -158,8 +158,9 @@ impl ParallelConfig {
                 Ok(World::counted(stages, rank, &processes, devices, counts))
             }
             ReplicasPerDevice::Given(counts) => Err(Error::usage(format!(
-                "--replicas-per-device needs a number for each of the '{all}' devices of all processes, got '{}'",
-                counts.len()
+                "replicas per device needs a number for each of the {all} devices of all processes, got {}; use \
+                 --replicas-per-device auto, or a list of {all} numbers that add up to {size}",
+                counts.len(),
             ))),
             _ => Ok(World::staged([size, stages], rank, processes, devices)),
         }

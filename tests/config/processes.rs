@@ -164,6 +164,10 @@ fn processes_that_cannot_run_are_refused() {
             "--replicas-per-device 3,2 --world-size 4 --gpu-ids 0,1",
             "replicas per device must add up to the world size '4', got '3,2'",
         ),
+        (
+            "--replicas-per-device 18446744073709551615,5 --world-size 4 --gpu-ids 0,1",
+            "must add up to the world size '4'",
+        ),
         ("--replicas-per-device 0,4 --world-size 4", "a number from 1 for each device, as in 3,1"),
         ("--replicas-per-device fast --world-size 4", "even, auto, or a number from 1"),
         ("--replicas-per-device auto --stages 2", "stages are placed by their own times"),

@@ -167,8 +167,8 @@ fn winograd<B: ConvOps>() {
     }
 }
 
-/// Where a backend applies an epilogue within the convolution, and where it does not.
-fn normalized<B: ConvOps>() {
+/// Where a backend applies an epilogue within the convolution, and where it does not, in all types that it computes in.
+fn normalized<B: ConvOps + HostBackend>() {
     let winograd = [
         Case::new([3, 48, 9, 13], 32, 3, 1, 1),
         Case::new([9, 144, 4, 4], 128, 3, 1, 1),
@@ -177,18 +177,25 @@ fn normalized<B: ConvOps>() {
     let direct = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 32, 2, 2], 48, 3, 1, 1)];
     let trimmed = Case::new([7, 33, 1, 1], 17, 3, 1, 1);
     let grouped = [Case::new([3, 32, 9, 9], 32, 3, 1, 1).grouped(2), Case::new([7, 32, 1, 1], 64, 3, 1, 1).grouped(8)];
-    for case in winograd.into_iter().chain(direct).chain([trimmed]).chain(grouped) {
+    let cases = winograd.into_iter().chain(direct).chain([trimmed]).chain(grouped);
+    let types = [PrecisionKind::F32, PrecisionKind::Bf16, PrecisionKind::F16];
+    for (case, precision) in cases.flat_map(|case| types.map(|precision| (case, precision))) {
+        if !computes_in::<B>(precision) {
+            continue;
+        }
         let [x, weight, shortcut] = case.values();
-        let (x, weight) = (arranged(tensor::<B, 4>(&x, case.x), true), tensor::<B, 4>(&weight, case.weight_shape()));
+        let image = |values: &[f32], shape| tensor::<B, 4>(values, shape).cast(precision.dtype());
+        let (x, weight) = (arranged(image(&x, case.x), true), tensor::<B, 4>(&weight, case.weight_shape()));
         let [mean, scale, bias] = [4, 5, 6].map(|seed| tensor::<B, 1>(&noise(case.outputs, seed), [case.outputs]));
         let factors = || [mean.clone(), scale.clone(), bias.clone()];
-        let shortcut = tensor::<B, 4>(&shortcut, case.output_shape());
+        let shortcut = image(&shortcut, case.output_shape());
         for epilogue in [Epilogue::Identity, Epilogue::Relu, Epilogue::AddRelu(shortcut)] {
             let kernel = PreparedKernel::new(weight.clone(), &x, case.sliding);
             let found = conv2d_normalized(x.clone(), kernel, factors(), epilogue.clone());
             let plain = conv2d(x.clone(), weight.clone(), case.sliding, None);
             let expected = normalize(plain, factors(), epilogue);
-            assert_eq!(to_vec(found), to_vec(expected), "{case:?}");
+            let [found, expected] = [found, expected].map(|values| to_vec(values.cast(DType::F32)));
+            assert_eq!(found, expected, "{case:?} in {precision:?}");
         }
     }
 }

@@ -29,7 +29,10 @@ impl Rules<'_> {
         let parallel = &self.merged.config.parallel;
         let (counts, world) = (&parallel.replicas_per_device, parallel.world_size);
         const KEY: &str = "parallel.replicas_per_device";
-        let sum = if let ReplicasPerDevice::Given(counts) = counts { counts.iter().sum() } else { world };
+        let sum = match counts {
+            ReplicasPerDevice::Given(counts) => counts.iter().fold(0, |sum: usize, count| sum.saturating_add(*count)),
+            _ => world,
+        };
         let broken = format!("replicas per device must add up to the world size '{world}', got '{counts}'");
         self.require(sum == world, &[KEY, "parallel.world_size"], broken, &format!("use --world-size {sum}"));
         let (is_even, is_cut) = (*counts == ReplicasPerDevice::Even, parallel.stages != 1);

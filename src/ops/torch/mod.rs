@@ -29,7 +29,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::batch_norm::BatchNormOps;
 use super::branch::BranchOps;
-use super::conv::{ConvOps, PreparedKernel};
+use super::conv::{ConvOps, PreparedKernel, by_group};
 use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
 use super::pool::PoolOps;
@@ -132,7 +132,8 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         epilogue: Epilogue<TchTensor>,
     ) -> TchTensor {
         let Some(plan) = host_conv::plan(&x, &weight, sliding).filter(Convolution::takes_epilogue) else {
-            return Self::bn_normalize(Self::conv_forward([x, weight], sliding), factors, epilogue);
+            let output = by_group::<Self, 2>([x, weight], 1, sliding, Self::conv_forward);
+            return Self::bn_normalize(output, factors, epilogue);
         };
         of_kind!(x.tensor.kind(), T => with_epilogue::<T, _>(factors, epilogue, |epilogue| {
             host_conv::forward(&plan, &x, &weight, Some(epilogue))
