@@ -42,7 +42,8 @@ pub(super) fn choose(
     let read = |text: &String| text.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>();
     let all =
         membership.gather("times of a replica", own)?.iter().map(read).collect::<std::result::Result<Vec<_>, _>>();
-    let all = all.map_err(|reason| Error::Training(format!("the times of a process are damaged: {reason}")))?;
+    let all =
+        all.map_err(|reason| Error::Training(format!("the times of a process are damaged: {reason}; start again")))?;
     let (processes, times): (Vec<usize>, Vec<u64>) = (all.iter().map(Vec::len).collect(), all.concat());
     let speeds: Vec<Speed> = times.iter().map(|time| Speed { devices: 1, nanoseconds: *time }).collect();
     let even = World::counts(world.size, times.len());

@@ -2,8 +2,9 @@
 //!
 //! `run.rs` is a training from start to end, `session.rs` its common part with an elastic one (`elastic.rs`).
 //! `origin.rs` and `resume.rs` continue an earlier run, `pretrained.rs` and `initial.rs` begin with weights of another,
-//! `auto_stages.rs` chooses stages, `auto_replicas.rs` the replicas of each device, `recorder.rs` writes the results, `broadcast.rs` sends the starting point to all
-//! processes. `commands` has all commands but `train`, `child.rs` runs this program as a child.
+//! `auto_stages.rs` chooses stages, `auto_replicas.rs` the replicas of each device, `recorder.rs` writes the results,
+//! `watch.rs` names replicas that others wait for, `broadcast.rs` sends the starting point to all processes.
+//! `commands` has all commands but `train`, `child.rs` runs this program as a child.
 
 mod auto_replicas;
 mod auto_stages;
