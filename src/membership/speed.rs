@@ -22,16 +22,18 @@ impl Speed {
 }
 
 /// The replicas of each process with which the last device is done first; each device has at least one. `None` if a
-/// speed is not known, or the `even` shares take about as long. There are no more devices than replicas.
+/// speed is not known, or the `even` shares take about as long. There are no more devices than replicas; of processes
+/// that would end at the same time, the one with fewer replicas gets the next: it needs less memory.
 pub fn by_speed(replicas: usize, all: &[Speed], even: &[usize]) -> Option<Vec<usize>> {
     if all.iter().any(|speed| speed.nanoseconds == 0) {
         return None;
     }
     let mut shares: Vec<usize> = all.iter().map(|speed| speed.devices).collect();
-    let with_another = |shares: &[usize], place: usize| Reverse((all[place].end(shares[place] + 1), place));
+    let with_another =
+        |shares: &[usize], place: usize| Reverse((all[place].end(shares[place] + 1), shares[place], place));
     let mut next: BinaryHeap<_> = (0..all.len()).map(|place| with_another(&shares, place)).collect();
     for _ in shares.iter().sum()..replicas {
-        let Reverse((_, place)) = next.pop()?;
+        let Reverse((.., place)) = next.pop()?;
         shares[place] += 1;
         next.push(with_another(&shares, place));
     }
