@@ -88,14 +88,15 @@ fn a_run_goes_on_with_another_number_of_processes() {
     place.run("run").equals(&place.run("calm"), 3);
 }
 
-/// Every process reads what the run was begun with; none of its settings is said again.
+/// Every process, and the launcher before them, reads what the run was begun with; none of its settings is said again.
 #[test]
 fn a_launch_goes_on_as_it_was_begun() {
     let place = Workplace::new();
     let line = [&FOUR[..], &["--epochs=3"]].concat();
     place.train("calm", &line);
     launched(&place, 2, "run", &[&line[..], &["--max-steps=5"]].concat());
-    succeeded(&place.bare(&["launch", "--nproc=2", "--", "--resume", "--output-dir=run"]).output().unwrap());
+    let again = ["launch", "--nproc=2", "--", "--resume", "--output-dir=run", "--replicas-per-device=3,1"];
+    succeeded(&place.bare(&again).output().unwrap());
     place.run("run").equals(&place.run("calm"), 3);
 }
 

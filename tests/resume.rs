@@ -2,7 +2,7 @@
 
 mod places;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kiln_engine::checkpoint::run_dir;
 
@@ -33,8 +33,7 @@ fn kill_again_and_again(place: &Workplace, name: &str, kills: u64, arguments: &[
             ended || run.steps_at_least(before, steps)
         });
         assert!(!ended, "the run was over before it was killed so often");
-        let start = Instant::now();
-        until("the moment has come", || start.elapsed() >= delay);
+        std::thread::sleep(delay);
         kill(&mut child);
     }
     assert!(run.has_checkpoint(), "no kill came after a checkpoint");
@@ -198,4 +197,18 @@ fn a_run_goes_on_with_its_own_settings() {
     // A checkpoint brings what it was saved with, wherever it goes on.
     let elsewhere = ["--resume=runs/0001/checkpoints/best", "--epochs=5", "--output-dir=other", "--progress=plain"];
     assert!(succeeded(&place.bare(&elsewhere).output().unwrap()).contains("checkpoints/best/config.toml'"));
+}
+
+#[test]
+fn a_run_in_stages_goes_on_in_them_and_is_checked_in_them() {
+    let place = Workplace::new();
+    place.train("calm", &["--epochs=2"]);
+    place.train("run", &["--epochs=2", "--stages=2", "--gpu-ids=0,1,2,3", "--max-steps=5"]);
+    let resumed = succeeded(&place.bare(&["--resume", "--output-dir=run"]).output().unwrap());
+    assert!(resumed.contains("2 stages"), "{resumed}");
+    place.run("run").equals(&place.run("calm"), 2);
+    for command in [&["evaluate", "--checkpoint=run"][..], &["verify", "run"], &["verify", "run", "--", "--gpu-ids=0"]]
+    {
+        succeeded(&place.bare(command).output().unwrap());
+    }
 }

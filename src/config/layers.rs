@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kiln_data::Source;
+use kiln_membership::environment::identify;
 use kiln_objects::is_url;
 use kiln_system::shown;
 
@@ -20,7 +21,7 @@ use super::schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, mistaken, suggestion};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 28] = [
+pub const SESSION_KEYS: [&str; 25] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -34,9 +35,6 @@ pub const SESSION_KEYS: [&str; 28] = [
     "checkpoint.force_config",
     "parallel.rank",
     "parallel.nnodes",
-    "parallel.replicas_per_device",
-    "parallel.stages",
-    "parallel.split_points",
     "parallel.shard_optimizer",
     "parallel.elastic",
     "parallel.elastic_timeout",
@@ -50,6 +48,14 @@ pub const SESSION_KEYS: [&str; 28] = [
     "parallel.job_secret_file",
     "parallel.insecure",
 ];
+
+/// Keys that say which device computes what. They are taken from a saved configuration together, if the run had one
+/// process, and this session has one and gives none of them.
+pub const PLACEMENT_KEYS: [&str; 4] =
+    ["parallel.gpu_ids", "parallel.replicas_per_device", "parallel.stages", "parallel.split_points"];
+
+/// Keys that a run of several processes has.
+const OF_PROCESSES: [&str; 4] = ["parallel.rank", "parallel.nnodes", "parallel.elastic", "parallel.dist_url"];
 
 /// Keys with values that may be addresses.
 const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
@@ -207,14 +213,15 @@ impl Reader<'_> {
     fn layers(mut self) -> Layers {
         let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
         let Request { files, config_dirs, .. } = self.request;
-        let (saved, mut files) = (self.saved(&defaults), self.files(files.iter().map(|path| group::read(path))));
+        let mut files = self.files(files.iter().map(|path| group::read(path)));
         let (chosen, arguments) = self.arguments();
         files.extend(self.files(chosen.iter().map(|(group, name)| group::find(group, name, config_dirs))));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
-        let (origin, implied) = (self.origin(saved.is_some()), Default::default());
+        let (origin, implied) = (self.origin(self.request.saved.is_some()), Default::default());
         let mut layers =
-            Layers { defaults, implied, saved, origin, files, dev_run, environment, arguments, flags, launcher };
+            Layers { defaults, implied, saved: None, origin, files, dev_run, environment, arguments, flags, launcher };
+        layers.saved = self.saved(&layers);
         if layers.saved.is_none() {
             layers.implied = self.implied(&layers);
             let [_, weights] = &layers.implied;
@@ -261,15 +268,21 @@ impl Reader<'_> {
 
     /// The saved configuration without default values, which do not count as the user's choice. `train` never saves
     /// references; one in a checkpoint is refused, since it could send variables of this environment to its author.
-    fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
+    fn saved(&mut self, session: &Layers) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
         let file = shown(&saved.path);
         let mut layer = self.toml(&saved.text, &file);
         layer.fill(self.toml(saved.older, &file), &file);
-        let is_default =
-            |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
-        let is_taken = |key: &str| !SESSION_KEYS.contains(&key) && !saved.without.contains(&key);
-        layer.retain(|key, value| is_taken(key) && !is_default(key, value));
+        layer.retain(|key, value| session.defaults.find(key).is_none_or(|(default, _)| default != value));
+        let has = |keys: &[&str], key: &str| keys.contains(&key);
+        let says = |keys: &[&str]| keys.iter().any(|key| session.in_session().any(|it| it.find(key).is_some()));
+        let launched = identify(&self.request.environment).ok().flatten().is_some_and(|it| it.processes.value > 1);
+        let had_several = OF_PROCESSES.iter().any(|key| layer.find(key).is_some());
+        let is_elsewhere = launched || had_several || says(&OF_PROCESSES) || says(&PLACEMENT_KEYS);
+        let is_taken = |key: &str| {
+            !has(&SESSION_KEYS, key) && !has(saved.without, key) && !(is_elsewhere && has(&PLACEMENT_KEYS, key))
+        };
+        layer.retain(|key, _| is_taken(key));
         for Setting { value, place, .. } in std::mem::take(&mut layer.waiting).iter().filter(|it| is_taken(&it.key)) {
             let rule = "checkpoints must hold values only, as 'train' saves them; use another checkpoint";
             self.complaints.lines.push(format!("'{value}' is a reference in a checkpoint ({place}); {rule}"));

@@ -48,6 +48,11 @@ pub(super) fn argument(argument: &str) -> String {
             "unknown argument '{argument}'; for a directory of images use --data folder --data-dir {argument}"
         );
     }
+    if argument.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        return format!(
+            "unknown argument '{argument}'; an address follows --serve after a =, as in --serve={argument}"
+        );
+    }
     match nearest(argument) {
         Some(command) => {
             let place = if command.starts_with("--") { "" } else { " a command comes before options" };

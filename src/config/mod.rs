@@ -50,7 +50,7 @@ pub mod schema;
 pub mod suggestion;
 pub mod time_limit;
 
-pub use layers::SESSION_KEYS;
+pub use layers::{PLACEMENT_KEYS, SESSION_KEYS};
 pub(crate) use own_words::shell_word;
 pub use parallel::{ParallelConfig, ReplicasPerDevice, seconds};
 pub use request::{Request, Saved, Setting};

@@ -115,3 +115,32 @@ fn a_normalization_is_a_name_or_six_numbers() {
         assert!(line.contains(rule) && line.contains(&format!("'{wrong}'")), "{line}");
     }
 }
+
+#[test]
+fn a_resumed_run_is_placed_as_it_was_or_anew_as_a_whole() {
+    let ran = |line: &[&str]| {
+        let text = resolve(&request(line)).unwrap().config.to_toml();
+        Saved { path: "config.toml".into(), text, note: None, without: &[], older: "" }
+    };
+    let resumed = |saved: &Saved, line: &[&str], environment: &[(&str, &str)]| {
+        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let request = Request { saved: Some(saved.clone()), environment, ..request(line) };
+        let parallel = resolve(&request).unwrap().config.parallel;
+        (parallel.gpu_ids, parallel.stages, parallel.split_points, parallel.replicas_per_device.to_string())
+    };
+    let even = || "even".to_string();
+    let staged = ran(&["--stages", "2", "--world-size", "2", "--gpu-ids", "4,5,6,7", "--split-points", "3"]);
+    assert_eq!(resumed(&staged, &[], &[]), (vec![4, 5, 6, 7], 2, vec![3], even()));
+    assert_eq!(resumed(&staged, &["--gpu-ids", "1"], &[]), (vec![1], 1, vec![], even()));
+    assert_eq!(resumed(&staged, &["--stages", "1"], &[]), (vec![0], 1, vec![], even()));
+    let torchrun =
+        [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "29500")];
+    assert_eq!(resumed(&staged, &[], &torchrun), (vec![1], 1, vec![], even()));
+    let unequal = ran(&["--world-size", "4", "--gpu-ids", "0,1", "--replicas-per-device", "3,1"]);
+    assert_eq!(resumed(&unequal, &[], &[]), (vec![0, 1], 1, vec![], "3,1".to_string()));
+    // The devices of one process of several are not those of the run.
+    let elastic = ran(&["--world-size", "4", "--gpu-ids", "3", "--elastic", "1:4", "--dist-url", "tcp://a:29500"]);
+    assert_eq!(resumed(&elastic, &[], &[]).0, [0]);
+    let second = ran(&["--world-size", "4", "--gpu-ids", "3", "--rank", "1", "--dist-url", "tcp://a:29500"]);
+    assert_eq!(resumed(&second, &[], &[]).0, [0]);
+}

@@ -8,6 +8,7 @@ use kiln_system::{Error, Result};
 use crate::config::ParallelConfig;
 use crate::config::{Config, Request, resolve, sketch};
 use crate::launch::{self};
+use crate::trainer::completed;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 
@@ -20,7 +21,7 @@ pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], mut
     let first = machines.variables_of_first(processes);
     request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));
     request.environment.extend(first);
-    let Config { run, parallel, .. } = resolve(&request)?.config;
+    let Config { run, parallel, .. } = resolve(&completed(request)?)?.config;
     let job = if parallel.job_id == ParallelConfig::default().job_id {
         String::new()
     } else {

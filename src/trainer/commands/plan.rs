@@ -30,8 +30,8 @@ const STEPS: usize = 10;
 pub fn plan(processes: usize, run: bool, arguments: &[OsString], request: &Request) -> Result<u8> {
     listen(false);
     let several = processes > 1;
-    let own = ["parallel.stages", "parallel.split_points", "parallel.gpu_ids"];
-    refuse(request, "plan", if several { &own } else { &own[..2] })?;
+    let own = ["parallel.stages", "parallel.split_points", "parallel.replicas_per_device", "parallel.gpu_ids"];
+    refuse(request, "plan", if several { &own } else { &own[..3] })?;
     let mut request = request.clone();
     let mut set = |key: &str, value: String, flag: &str| {
         request.flags.push(Setting { key: key.into(), value, place: flag.into() });

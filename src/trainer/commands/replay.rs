@@ -11,7 +11,7 @@ use kiln_system::{Error, Result, shown};
 use tempfile::TempDir;
 
 use super::measured_run::{NOTHING_ELSE, steps_of, text_of};
-use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
+use crate::config::{Config, PLACEMENT_KEYS, ParallelConfig, Request, SESSION_KEYS, Saved, resolve};
 use crate::metrics::{Record, StepRecord, links};
 use crate::trainer::child::run;
 use crate::trainer::resume::written;
@@ -130,8 +130,8 @@ impl Replay {
         verification: &Verification,
         own: &[&str],
     ) -> Result<Self> {
-        let experiment = experiment(settings)?;
-        check(settings, &verification.request)?;
+        let mut experiment = experiment(settings)?;
+        placed(&mut experiment, &resolved(settings, &verification.request)?.parallel);
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
         let it = Self { directory, to: *to, before: Vec::new() };
         let file = it.directory.path().join("config.toml");
@@ -181,10 +181,19 @@ impl Replay {
 
 /// Refuses settings that a resumed run would refuse, as an address that the user has not given: the child gets them in
 /// a file of this command.
-fn check(settings: &Saved, request: &Request) -> Result<()> {
+fn resolved(settings: &Saved, request: &Request) -> Result<Config> {
     let without = &["checkpoint.url", "checkpoint.path", "data.cache_dir"];
     let saved = Some(Saved { without, ..settings.clone() });
-    resolve(&Request { saved, ..request.clone() }).map(drop)
+    Ok(resolve(&Request { saved, ..request.clone() })?.config)
+}
+
+/// Gives `experiment` the devices and stages that a resumed run would have.
+fn placed(experiment: &mut toml::Table, chosen: &ParallelConfig) {
+    let chosen = toml::Table::try_from(chosen).expect("plain TOML values");
+    let all = experiment.entry("parallel").or_insert_with(|| toml::Table::new().into());
+    for key in PLACEMENT_KEYS.iter().filter_map(|key| key.strip_prefix("parallel.")) {
+        all.as_table_mut().zip(chosen.get(key)).map(|(all, value)| all.insert(key.into(), value.clone()));
+    }
 }
 
 /// The settings of a run, except settings of its session, processes and files.
@@ -210,7 +219,8 @@ fn damaged(settings: &Saved) -> impl Fn(toml::de::Error) -> Error + '_ {
 fn table(settings: &Saved) -> Result<toml::Table> {
     let mut settings: toml::Table = toml::from_str(&settings.whole()).map_err(damaged(settings))?;
     settings.remove("checkpoint");
-    for (section, key) in SESSION_KEYS.iter().filter_map(|key| key.split_once('.')) {
+    let others = SESSION_KEYS.iter().chain(&PLACEMENT_KEYS);
+    for (section, key) in others.filter_map(|key| key.split_once('.')) {
         settings.get_mut(section).and_then(toml::Value::as_table_mut).map(|section| section.remove(key));
     }
     Ok(settings)

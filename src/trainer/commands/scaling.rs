@@ -15,7 +15,8 @@ use crate::trainer::terminal::say;
 /// Measures runs by `arguments`, which resolve to `request`, and writes the analysis; returns the exit code.
 pub fn scaling(sizes: &Sizes, arguments: &[OsString], request: &Request) -> Result<u8> {
     listen(false);
-    refuse(request, "scaling", &["parallel.world_size", "parallel.gpu_ids", "run.threads"])?;
+    let own = ["parallel.world_size", "parallel.gpu_ids", "parallel.replicas_per_device", "run.threads"];
+    refuse(request, "scaling", &own)?;
     let config = resolve(request)?.config;
     // Created before the measurements, so that an error comes first.
     std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
