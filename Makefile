@@ -27,16 +27,20 @@ TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?
 	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; (exit $$code); }
 
 # Without examples, which clippy compiles and which tests have in them.
-OURS := --lib --tests
+OURS := --tests
 
 # The rooms whose tests have several processes.
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
 	recomputation:: sharding:: stages:: verify::
 
-# The tests of commands, data sets and hostile input whose subject depends on features or on the backend.
-OF_FEATURES := config:: converted:: distributed:: doctor:: driver:: elastic:: engines:: guide:: hostile:: \
-	interruption:: libraries:: limits:: parquet profile:: refusals:: remote:: rendezvous:: resume:: sharding:: storage:: \
-	verify::
+# Rooms whose tests have the same names without other features, and other subjects with them.
+OF_FEATURES := config|doctor|guide|limits|refusals|resume
+
+# $(call NEW,FEATURES) names the tests that the default build lacks, and those of the rooms above.
+NEW = { all=$$(mktemp) && old=$$(mktemp) && \
+	$(CARGO) test $(OURS) -- --list --format=terse > $$old && \
+	$(CARGO) test $(OURS) --features $(1) -- --list --format=terse > $$all && \
+	grep -vE '^($(OF_FEATURES))::' $$old | grep -vxFf - $$all | sed -n 's/: test$$//p'; rm -f $$all $$old; }
 
 # The readers of `make fuzz` that not every build has.
 READERS := gloo,parquet
@@ -80,8 +84,7 @@ test-all: ## all tests on flex and LibTorch, and those of several processes
 test-features: ## lints, documentation and tests that other features change, once `make check` has passed
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
-	$(call TESTS,--lib --test engine --test membership --features $(ALL) -- --skip flex::) && \
-	$(call TESTS,--test kiln --test data --test fuzz --features $(ALL) -- $(OF_FEATURES))
+	new=$$($(call NEW,$(ALL))) && test -n "$$new" && $(call TESTS,$(OURS) --features $(ALL) -- --exact $$new)
 
 simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
 	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test -p kiln-membership --test simulation -- --nocapture

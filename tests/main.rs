@@ -43,6 +43,7 @@ mod interruption;
 mod libraries;
 #[cfg(target_os = "linux")]
 mod limits;
+mod members;
 mod metrics;
 mod mlflow;
 #[cfg(feature = "parquet")]

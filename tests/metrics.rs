@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use indicatif::ProgressDrawTarget;
-use kiln::metrics::meter::Curve;
+use kiln::metrics::meter::{Curve, LogLines};
 use kiln::metrics::{
     Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput, format_duration,
     peak_memory,
@@ -16,6 +16,7 @@ use tempfile::tempdir;
 
 mod screen;
 mod stragglers;
+mod utilization;
 
 const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
 
@@ -358,4 +359,21 @@ fn a_line_is_folded_between_words_and_goes_on_under_its_text() {
     assert_eq!(folded(&path), format!("output\n            {}", "runs/".repeat(20)), "a path stays whole");
     assert_eq!(folded("ä ö ü ä ö ü ä ö ü ä ö ü ä ö ü ä ö").lines().count(), 2);
     assert_eq!(folded("\nclass   images\ncat          5"), "\nclass   images\ncat          5");
+}
+
+#[test]
+fn a_log_gets_a_line_after_two_seconds_and_then_every_ten() {
+    let mut lines = LogLines::default();
+    let due: Vec<_> = (0..40).filter_map(|at| lines.after(f64::from(at), 10 * at as u64, 1000)).collect();
+    assert_eq!(
+        due,
+        ["20 of 1000, eta 1m38s", "120 of 1000, eta 1m28s", "220 of 1000, eta 1m18s", "320 of 1000, eta 1m08s"]
+    );
+}
+
+#[test]
+fn work_that_is_done_or_quick_gets_none() {
+    let mut lines = LogLines::default();
+    assert_eq!([lines.after(1.9, 1, 2), lines.after(30.0, 2, 2)], [None, None]);
+    assert_eq!(LogLines::default().after(3.0, 5, 9), Some("5 of 9".into()), "one moment has no rate");
 }

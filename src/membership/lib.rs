@@ -13,6 +13,7 @@ mod children;
 mod elastic;
 pub mod environment;
 pub mod exit_policy;
+mod holding;
 mod machines;
 pub mod output;
 pub mod processes;
@@ -24,6 +25,7 @@ pub mod status;
 mod tf_config;
 
 pub use elastic::Elastic;
+pub use holding::{Holding, sources};
 pub use machines::Machines;
 pub use speed::{Speed, by_speed};
 pub use status::{MemberStatus, Next, Progress, RunStatus, StateVersion};

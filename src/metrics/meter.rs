@@ -5,6 +5,12 @@ use std::collections::VecDeque;
 /// Seconds over which the remaining time of a run is estimated.
 pub const ETA_WINDOW: f64 = 60.0;
 
+/// Seconds from the start of a task to its first line in a log.
+const FIRST_LINE: f64 = 2.0;
+
+/// Seconds between two lines in a log.
+const LINE_INTERVAL: f64 = 10.0;
+
 /// A rate over a sliding window of time.
 #[derive(Debug, Clone)]
 pub struct Throughput {
@@ -37,6 +43,33 @@ impl Throughput {
     /// Seconds until `remaining` more items are finished at this rate; `None` without a rate.
     pub fn eta(&self, remaining: usize) -> Option<f64> {
         self.rate().filter(|rate| *rate > 0.0).map(|rate| remaining as f64 / rate)
+    }
+}
+
+/// The lines in a log about work under way: the first after two seconds, so that quick work has none.
+#[derive(Debug)]
+pub struct LogLines {
+    pace: Throughput,
+    /// Seconds from the start of the task to the next line.
+    next: f64,
+}
+
+impl Default for LogLines {
+    fn default() -> Self {
+        Self { pace: Throughput::new(ETA_WINDOW), next: FIRST_LINE }
+    }
+}
+
+impl LogLines {
+    /// The line to print `seconds` after the start, if it is time: `512 of 2048, eta 12s`.
+    pub fn after(&mut self, seconds: f64, done: u64, total: u64) -> Option<String> {
+        self.pace.mark(seconds, done);
+        if seconds < self.next || done >= total {
+            return None;
+        }
+        self.next = seconds + LINE_INTERVAL;
+        let eta = self.pace.eta((total - done) as usize).map(|eta| format!(", eta {}", format_duration(eta)));
+        Some(format!("{done} of {total}{}", eta.unwrap_or_default()))
     }
 }
 

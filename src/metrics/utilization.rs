@@ -110,7 +110,7 @@ impl Utilization {
 /// NVML's index of the visible device `device`; `uuids` lists all devices in NVML's order.
 ///
 /// An entry of `CUDA_VISIBLE_DEVICES` is an index in CUDA's order or a unique prefix of a UUID.
-fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[String]) -> Option<usize> {
+pub fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[String]) -> Option<usize> {
     let by_number = |number: usize| {
         let is_same_order = order == Some(BY_BUS) || uuids.len() == 1;
         (is_same_order && number < uuids.len()).then_some(number)
@@ -122,30 +122,4 @@ fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[Str
     }
     let mut found = uuids.iter().enumerate().filter(|(_, uuid)| !entry.is_empty() && uuid.starts_with(entry));
     found.next().filter(|_| found.next().is_none()).map(|(index, _)| index)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BY_BUS, index};
-
-    #[test]
-    fn a_device_is_found_by_what_cuda_says_about_it() {
-        let uuids = ["GPU-89aa", "GPU-89bb", "GPU-12cc", "GPU-34dd"].map(String::from);
-        let find = |device, visible| index(device, visible, Some(BY_BUS), &uuids);
-        assert_eq!((find(1, None), find(4, None)), (Some(1), None));
-        assert_eq!((find(0, Some("3,1")), find(1, Some("3,1")), find(2, Some("3,1"))), (Some(3), Some(1), None));
-        assert_eq!((find(0, Some("GPU-12")), find(1, Some("0, GPU-89bb"))), (Some(2), Some(1)));
-        assert_eq!((find(0, Some("GPU-89")), find(0, Some("GPU-ff"))), (None, None), "two begin so, none does");
-        assert_eq!((find(0, Some("")), find(0, Some("-1")), find(0, Some("7"))), (None, None, None));
-    }
-
-    #[test]
-    fn numbers_of_another_order_say_nothing() {
-        let uuids = ["GPU-89aa", "GPU-89bb"].map(String::from);
-        for order in [None, Some("FASTEST_FIRST")] {
-            assert_eq!((index(0, None, order, &uuids), index(0, Some("1"), order, &uuids)), (None, None));
-            assert_eq!(index(0, Some("GPU-89bb"), order, &uuids), Some(1));
-            assert_eq!(index(0, None, order, &uuids[..1]), Some(0), "there is no other one");
-        }
-    }
 }

@@ -13,14 +13,10 @@ use parking_lot::Mutex;
 
 use super::terminal::say;
 use crate::config::{Config, ProgressKind};
-use crate::metrics::meter::ETA_WINDOW;
-use crate::metrics::{Throughput, format_duration};
+use crate::metrics::meter::LogLines;
 
-/// Work that ends sooner is not mentioned in a log.
+/// Work that ends sooner is not mentioned.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Seconds between two lines in a log.
-const INTERVAL: f64 = 10.0;
 
 /// Loads the data set and shows the progress, but not with `--progress none`.
 pub(super) fn load(config: &Config) -> Result<DataSplits> {
@@ -38,7 +34,7 @@ pub(super) struct Bars {
 
 enum Indicator {
     Bar(ProgressBar),
-    Lines(Instant, Lines),
+    Lines(Instant, LogLines),
 }
 
 impl Bars {
@@ -75,7 +71,7 @@ impl Bars {
             let shown = if stderr().is_terminal() {
                 Indicator::Bar(bar())
             } else {
-                Indicator::Lines(Instant::now(), Lines::new())
+                Indicator::Lines(Instant::now(), LogLines::default())
             };
             *current = Some((what.into(), shown));
         }
@@ -99,29 +95,6 @@ impl Bars {
     }
 }
 
-struct Lines {
-    pace: Throughput,
-    /// Seconds from the start of the task to the next line.
-    next: f64,
-}
-
-impl Lines {
-    fn new() -> Self {
-        Self { pace: Throughput::new(ETA_WINDOW), next: PATIENCE.as_secs_f64() }
-    }
-
-    /// The line to print `seconds` after the start, if it is time: `512 of 2048, eta 12s`.
-    fn after(&mut self, seconds: f64, done: u64, total: u64) -> Option<String> {
-        self.pace.mark(seconds, done);
-        if seconds < self.next || done >= total {
-            return None;
-        }
-        self.next = seconds + INTERVAL;
-        let eta = self.pace.eta((total - done) as usize).map(|eta| format!(", eta {}", format_duration(eta)));
-        Some(format!("{done} of {total}{}", eta.unwrap_or_default()))
-    }
-}
-
 /// Says what is under way if it is not dropped soon.
 pub(super) struct Notice {
     _end: Sender<()>,
@@ -139,27 +112,5 @@ impl Notice {
         };
         // Without a thread the work is done all the same.
         thread::Builder::new().name("notice".into()).spawn(wait).ok().map(|_| Self { _end: end })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Lines;
-
-    #[test]
-    fn a_log_gets_a_line_after_two_seconds_and_then_every_ten() {
-        let mut lines = Lines::new();
-        let due: Vec<_> = (0..40).filter_map(|at| lines.after(f64::from(at), 10 * at as u64, 1000)).collect();
-        assert_eq!(
-            due,
-            ["20 of 1000, eta 1m38s", "120 of 1000, eta 1m28s", "220 of 1000, eta 1m18s", "320 of 1000, eta 1m08s"]
-        );
-    }
-
-    #[test]
-    fn work_that_is_done_or_quick_gets_none() {
-        let mut lines = Lines::new();
-        assert_eq!([lines.after(1.9, 1, 2), lines.after(30.0, 2, 2)], [None, None]);
-        assert_eq!(Lines::new().after(3.0, 5, 9), Some("5 of 9".into()), "one moment has no rate");
     }
 }

@@ -4,14 +4,12 @@
 //! them sends the whole state or, with pipeline stages, several send a part each. If no process holds a state, or all
 //! processes of a stage were lost, the first process reads the run's directory.
 
-use std::cmp::Reverse;
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
 use kiln_engine::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use kiln_engine::parallel::{Key, Processes, TrainingState};
-use kiln_membership::StateVersion;
+use kiln_membership::{Holding, StateVersion, sources};
 use kiln_system::{Error, Result, shown};
 
 use super::broadcast::{KEY, decided, encode, receive};
@@ -25,34 +23,6 @@ use crate::launch::ActiveGeneration;
 
 /// The number of the first part of a state in the keys of what is sent.
 const FIRST_PART: usize = 2;
-
-#[derive(Debug, Clone, PartialEq)]
-struct Holding {
-    /// The generation it is from, the steps done, the epoch: the last step of one may be followed by its end on some
-    /// processes only. Zeros for no state.
-    version: [u64; 3],
-    stages: Range<usize>,
-}
-
-/// For each of `stages`, a process of the newest generation that holds its state; `None` if a stage was lost.
-fn sources(all: &[Holding], stages: usize) -> Option<Vec<usize>> {
-    let newest = all.iter().map(|held| held.version[0]).max()?;
-    let versions = all.iter().map(|held| held.version).filter(|version| version[0] == newest);
-    versions.into_iter().find_map(|version| {
-        let (mut found, mut reached) = (Vec::new(), 0);
-        while reached < stages {
-            let goes_on = |held: &Holding| held.version == version && held.stages.contains(&reached);
-            let (process, held) =
-                all.iter().enumerate().filter(|(_, held)| goes_on(held)).max_by_key(|(process, held)| {
-                    // The first of those that reach as far.
-                    (held.stages.end, Reverse(*process))
-                })?;
-            found.push(process);
-            reached = held.stages.end;
-        }
-        Some(found)
-    })
-}
 
 impl Elastic {
     /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the
@@ -201,31 +171,4 @@ fn held_by_all(processes: Option<&Processes>, local: &Holding) -> Result<Vec<Hol
         stages: start as usize..end as usize,
     };
     Ok(all.as_chunks().0.iter().map(read).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(all: &[([u64; 3], Range<usize>)], stages: usize) -> Option<Vec<usize>> {
-        let all: Vec<Holding> =
-            all.iter().map(|(version, stages)| Holding { version: *version, stages: stages.clone() }).collect();
-        sources(&all, stages)
-    }
-
-    #[test]
-    fn parts_of_one_version_make_up_a_state() {
-        // The first process with all of the newest generation.
-        let whole = [([1, 9, 0], 0..1), ([2, 5, 0], 0..1), ([2, 6, 0], 0..1), ([0, 0, 0], 0..0)];
-        assert_eq!(of(&whole, 1), Some(vec![1]));
-        // Few and large parts, of neighbours that may overlap.
-        let parts = [([3, 7, 1], 2..4), ([3, 7, 1], 0..1), ([3, 7, 1], 0..3), ([2, 7, 1], 0..4)];
-        assert_eq!(of(&parts, 4), Some(vec![2, 0]));
-        // Of two versions the one that is there as a whole.
-        let mixed = [([3, 8, 1], 0..1), ([3, 7, 1], 1..2), ([3, 7, 1], 0..1)];
-        assert_eq!(of(&mixed, 2), Some(vec![2, 1]));
-        // A stage is lost.
-        assert_eq!(of(&[([3, 8, 1], 0..1), ([3, 8, 1], 2..3), ([2, 8, 1], 0..3)], 3), None);
-        assert_eq!(of(&[([3, 8, 1], 0..1), ([3, 7, 1], 1..2)], 2), None);
-    }
 }

@@ -106,7 +106,7 @@ const FLAVOURS: [&[&str]; 3] = [
 fn disturb(seed: u64, epochs: usize, more: &[&str]) {
     let line = format!("--epochs={epochs}");
     let flavour = FLAVOURS[seed as usize % FLAVOURS.len()];
-    let job = Job::new("1:4", &[&[line.as_str(), "--width=16"], flavour, more].concat());
+    let job = Job::new("1:4", &[&[line.as_str(), "--width=16", "--backend=auto"], flavour, more].concat());
     // One that is stopped would keep its address, so no member holds the rendezvous.
     let rendezvous = job.rendezvous();
     let members = vec![job.start()];

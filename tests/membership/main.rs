@@ -5,6 +5,7 @@
 
 mod environment;
 mod exit_policy;
+mod holding;
 mod output;
 mod processes;
 #[cfg(feature = "rendezvous")]

@@ -8,6 +8,7 @@ mod placement;
 mod refusals;
 mod rejections;
 mod roster;
+mod rules;
 mod secret;
 mod strict;
 mod tls;
