@@ -81,7 +81,7 @@ test-nccl: ## tests of several processes whose tensors go over a stand-in for NC
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))
 
-test-features: ## lints, documentation and tests that other features change, once `make check` has passed
+test-features: ## lints, documentation and the tests that other features add, once `make check` has passed
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
 	new=$$($(call NEW,$(ALL))) && test -n "$$new" && $(call TESTS,$(OURS) --features $(ALL) -- --exact $$new)

@@ -274,14 +274,13 @@ impl Reader<'_> {
         let mut layer = self.toml(&saved.text, &file);
         layer.fill(self.toml(saved.older, &file), &file);
         layer.retain(|key, value| session.defaults.find(key).is_none_or(|(default, _)| default != value));
-        let has = |keys: &[&str], key: &str| keys.contains(&key);
         let says = |keys: &[&str]| keys.iter().any(|key| session.in_session().any(|it| it.find(key).is_some()));
         let launched = identify(&self.request.environment).ok().flatten().is_some_and(|it| it.processes.value > 1);
         let had_several = OF_PROCESSES.iter().any(|key| layer.find(key).is_some());
-        let is_elsewhere = launched || had_several || says(&OF_PROCESSES) || says(&PLACEMENT_KEYS);
-        let is_taken = |key: &str| {
-            !has(&SESSION_KEYS, key) && !has(saved.without, key) && !(is_elsewhere && has(&PLACEMENT_KEYS, key))
-        };
+        let is_placed_anew = launched || had_several || says(&OF_PROCESSES) || says(&PLACEMENT_KEYS);
+        let placement = if is_placed_anew { &PLACEMENT_KEYS[..] } else { &[] };
+        let left_out = [&SESSION_KEYS[..], saved.without, placement].concat();
+        let is_taken = |key: &str| !left_out.contains(&key);
         layer.retain(|key, _| is_taken(key));
         for Setting { value, place, .. } in std::mem::take(&mut layer.waiting).iter().filter(|it| is_taken(&it.key)) {
             let rule = "checkpoints must hold values only, as 'train' saves them; use another checkpoint";
