@@ -22,3 +22,20 @@ fn the_doctor_names_every_backend_and_how_to_get_what_is_missing() {
     }
     assert!(said.contains("processor ") && said.contains("processes "), "{said}");
 }
+
+/// One variable for the kernels of Kiln and of oneDNN.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn instructions_are_within_those_of_onednns_variable() {
+    use kiln_kernels::Set;
+    let said = |most: &str| {
+        let output = Workplace::new().bare(&["doctor"]).env("ONEDNN_MAX_CPU_ISA", most).output().unwrap();
+        let said = succeeded(&output);
+        said.lines().find(|line| line.starts_with("processor ")).unwrap().to_string()
+    };
+    assert!(said("SSE41").contains("neither AVX-512 nor AVX2"), "{}", said("SSE41"));
+    let has = |set| Set::available().contains(&set);
+    assert_eq!(said("AVX2_VNNI").contains(", AVX2"), has(Set::Avx2));
+    assert_eq!(said("AVX512_CORE_BF16").contains(", AVX-512"), has(Set::Avx512));
+    assert_eq!(said("DEFAULT").contains(", AVX-512"), has(Set::Avx512));
+}

@@ -84,8 +84,8 @@ pub fn rule(key: &str, value: &Value) -> Option<String> {
 /// Serde's error for `value` as the value of `key`, if any.
 fn refusal(key: &str, value: &Value) -> Option<String> {
     let (section, name) = key.split_once('.')?;
-    let mut probe = DEFAULTS.clone();
-    probe.get_mut(section)?.as_table_mut()?.insert(name.into(), value.clone());
+    let alone = |name: &str, value: Value| Table::from_iter([(name.to_string(), value)]);
+    let probe = alone(section, alone(name, value.clone()).into());
     probe.try_into::<Config>().err().map(|error| error.message().to_string())
 }
 

@@ -220,10 +220,14 @@ def main():
     parser.add_argument("--images", type=int, default=8192, help="drawn images that Kiln's runs train on")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of timed steps of a PyTorch process")
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled (torch.compile) as well")
+    parser.add_argument("--isa", help="restrict both sides: AVX2, or SSE41 (Kiln then uses plain Rust)")
     parser.add_argument("--only", help="run the cases whose name contains this")
     parser.add_argument("--out", help="write the results there as JSON")
     bench = Bench(parser.parse_args())
-    machine = header()
+    if bench.options.isa:
+        aten = "avx2" if bench.options.isa.startswith("AVX2") else "default"
+        os.environ.update(ONEDNN_MAX_CPU_ISA=bench.options.isa, ATEN_CPU_CAPABILITY=aten)
+    machine = {**header(), "instructions": bench.options.isa or "all"}
     print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
     print(f"{'case':<60} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7} convolution")
     others = [] if bench.options.backend == "flex" else ["flex"]

@@ -32,6 +32,18 @@ fn two_machines_with_two_devices_are_two_processes() {
 }
 
 #[test]
+fn a_file_may_have_numbers_where_the_command_line_has_text() {
+    let dir = tempfile::tempdir().unwrap();
+    for (written, read) in [("[3, 1]", "3,1"), ("4", "4"), ("\"3,1\"", "3,1")] {
+        let text = format!("[parallel]\nworld_size = 4\nreplicas_per_device = {written}\n");
+        let path = write(dir.path(), "counts.toml", &text);
+        let devices = if read == "4" { "0" } else { "0,1" };
+        let parallel = config(&["--config", path.to_str().unwrap(), "--gpu-ids", devices]).parallel;
+        assert_eq!(parallel.replicas_per_device.to_string(), read);
+    }
+}
+
+#[test]
 fn a_launcher_fills_in_what_nobody_chose() {
     let parallel = parallel(TORCHRUN, &[]);
     assert_eq!((parallel.rank, parallel.processes(), parallel.world_size), (3, 4, 4));

@@ -56,10 +56,27 @@ impl Set {
         sets
     }
 
-    /// The fastest set of this processor.
+    /// The fastest set of this processor within `ONEDNN_MAX_CPU_ISA`, so that one variable restricts Kiln's kernels and
+    /// oneDNN's, for comparisons.
     pub fn best() -> Self {
-        static BEST: LazyLock<Set> = LazyLock::new(|| Set::available()[0]);
+        static BEST: LazyLock<Set> = LazyLock::new(|| {
+            let most = std::env::var("ONEDNN_MAX_CPU_ISA").unwrap_or_default();
+            Set::available().into_iter().find(|set| set.is_within(&most)).unwrap_or(Set::Portable)
+        });
         *BEST
+    }
+
+    /// Whether the value `most` of oneDNN's variable allows this set.
+    pub fn is_within(self, most: &str) -> bool {
+        let most = most.to_uppercase();
+        let none = ["SSE41", "AVX"].contains(&most.as_str());
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => !none && !most.starts_with("AVX2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => !none,
+            Self::Portable => true,
+        }
     }
 
     /// Runs `routine` with this set.

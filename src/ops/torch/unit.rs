@@ -37,9 +37,10 @@ fn halves() -> [Unit; 2] {
         true => Unit::Vector,
         false => Unit::None,
     };
+    let is_allowed = kiln_kernels::Set::best() == kiln_kernels::Set::Avx512;
     [
-        unit(is_x86_feature_detected!("avx512bf16"), || __cpuid_count(7, 0).edx >> 22),
-        unit(is_x86_feature_detected!("avx512fp16"), || __cpuid_count(7, 1).eax >> 21),
+        unit(is_allowed && is_x86_feature_detected!("avx512bf16"), || __cpuid_count(7, 0).edx >> 22),
+        unit(is_allowed && is_x86_feature_detected!("avx512fp16"), || __cpuid_count(7, 1).eax >> 21),
     ]
 }
 

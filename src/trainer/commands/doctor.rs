@@ -3,6 +3,7 @@
 use std::thread::available_parallelism;
 
 use kiln_engine::parallel::BackendKind;
+use kiln_kernels::Set;
 use kiln_system::Result;
 use kiln_training::{backend, backend_name, default_backend, is_compiled};
 
@@ -18,19 +19,16 @@ const BACKENDS: [(BackendKind, &str); 4] = [
     (BackendKind::Wgpu, "cargo install --path . --features wgpu; it needs a driver for Vulkan, Metal or DirectX 12"),
 ];
 
-/// The instruction sets of Kiln's kernels, best first.
-#[cfg(target_arch = "x86_64")]
+/// The instructions of Kiln's kernels.
 fn instructions() -> &'static str {
-    match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
-        (true, _) => "AVX-512",
-        (_, true) => "AVX2",
-        _ => "neither AVX-512 nor AVX2, so convolutions are slow",
+    match Set::best() {
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512 => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2 => "AVX2",
+        Set::Portable if cfg!(target_arch = "x86_64") => "neither AVX-512 nor AVX2, so convolutions are slow",
+        Set::Portable => "portable kernels",
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn instructions() -> &'static str {
-    "portable kernels"
 }
 
 /// Prints a line for everything that a training may use.
