@@ -12,7 +12,7 @@ pub struct Request {
     /// Where the command line comes from, as `--as` says: what its settings mean there.
     pub origin: Option<String>,
     /// The configuration of the checkpoint that is resumed or evaluated, the weakest layer after the defaults; keys of
-    /// [`super::SESSION_KEYS`] are ignored.
+    /// [`super::SESSION_KEYS`] are ignored, those of [`super::PLACEMENT_KEYS`] if the session is placed anew.
     pub saved: Option<Saved>,
     /// What the pretrained weights say about images and the network: defaults of a new run.
     pub weights: Option<Saved>,

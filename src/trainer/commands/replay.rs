@@ -179,8 +179,8 @@ impl Replay {
     }
 }
 
-/// Refuses settings that a resumed run would refuse, as an address that the user has not given: the child gets them in
-/// a file of this command.
+/// What a resumed run would make of `settings`. It refuses what that would refuse, as an address that the user has not
+/// given: the child gets them in a file of this command.
 fn resolved(settings: &Saved, request: &Request) -> Result<Config> {
     let without = &["checkpoint.url", "checkpoint.path", "data.cache_dir"];
     let saved = Some(Saved { without, ..settings.clone() });
