@@ -27,6 +27,37 @@ pub(super) struct Halves(__m256, __m256);
 
 const HALF: usize = LANES / 2;
 
+// Functions, no closures: what is not always inlined calls each instruction as a function of its own.
+
+#[inline(always)]
+unsafe fn of_bf16(from: *const bf16) -> __m256 {
+    unsafe {
+        let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+    }
+}
+
+#[inline(always)]
+unsafe fn rounded_to_bf16(half: __m256) -> __m256i {
+    unsafe {
+        let bits = _mm256_castps_si256(half);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+        let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(half, half));
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+        _mm256_srli_epi32::<16>(_mm256_blendv_epi8(nearest, quiet, is_nan))
+    }
+}
+
+#[inline(always)]
+unsafe fn zipped(one: __m256, other: __m256) -> Halves {
+    unsafe {
+        // In each quarter: the lanes of its first half, and those of its second.
+        let (low, high) = (_mm256_unpacklo_ps(one, other), _mm256_unpackhi_ps(one, other));
+        Halves(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+    }
+}
+
 /// The functions of [`Vector`] for one and for two registers.
 macro_rules! functions {
     ($($name:ident($($argument:ident),*) => $whole:ident, $half:ident;)*) => {
@@ -86,7 +117,7 @@ macro_rules! functions {
                 unsafe {
                     let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
                     let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-                    [first, second].map(|lanes| _mm512_permutex2var_ps(self, lanes, other))
+                    [_mm512_permutex2var_ps(self, first, other), _mm512_permutex2var_ps(self, second, other)]
                 }
             }
 
@@ -121,34 +152,22 @@ macro_rules! functions {
 
             #[inline(always)]
             unsafe fn load_bf16(from: *const bf16) -> Self {
-                let half = |from: *const bf16| unsafe {
-                    let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
-                };
-                Self(half(from), half(from.wrapping_add(HALF)))
+                unsafe { Self(of_bf16(from), of_bf16(from.add(HALF))) }
             }
 
             #[inline(always)]
             unsafe fn store_bf16(self, to: *mut bf16) {
-                let rounded = |half: __m256| unsafe {
-                    let bits = _mm256_castps_si256(half);
-                    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-                    let nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-                    let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(half, half));
-                    let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
-                    _mm256_srli_epi32::<16>(_mm256_blendv_epi8(nearest, quiet, is_nan))
-                };
                 unsafe {
                     // Packed by quarters: first, third, second, fourth.
-                    let halves = _mm256_packus_epi32(rounded(self.0), rounded(self.1));
+                    let halves = _mm256_packus_epi32(rounded_to_bf16(self.0), rounded_to_bf16(self.1));
                     _mm256_storeu_si256(to.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(halves));
                 }
             }
 
             #[inline(always)]
             unsafe fn load_f16(from: *const f16) -> Self {
-                let half = |from: *const f16| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) };
-                Self(half(from), half(from.wrapping_add(HALF)))
+                let [first, second] = [from, from.wrapping_add(HALF)];
+                unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(first.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast()))) }
             }
 
             #[inline(always)]
@@ -160,11 +179,7 @@ macro_rules! functions {
 
             #[inline(always)]
             unsafe fn zip(self, other: Self) -> [Self; 2] {
-                [(self.0, other.0), (self.1, other.1)].map(|(one, other)| unsafe {
-                    // In each quarter: the lanes of its first half, and those of its second.
-                    let (low, high) = (_mm256_unpacklo_ps(one, other), _mm256_unpackhi_ps(one, other));
-                    Self(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
-                })
+                unsafe { [zipped(self.0, other.0), zipped(self.1, other.1)] }
             }
 
             $(#[inline(always)]
