@@ -242,7 +242,10 @@ mod cuda {
 
 #[cfg(feature = "wgpu")]
 mod wgpu {
-    use super::{HostBackend, Result, no_such_device, prepare};
+    use std::panic::{catch_unwind, set_hook, take_hook};
+    use std::sync::LazyLock;
+
+    use super::{Error, HostBackend, Result, no_such_device, prepare};
     use burn::tensor::backend::Backend;
     use burn_wgpu::Wgpu;
     use burn_wgpu::WgpuDevice;
@@ -250,10 +253,25 @@ mod wgpu {
     /// CubeCL's number for discrete GPUs.
     const DISCRETE: u16 = 0;
 
+    /// How many there are; `None` without a driver, where CubeCL panics as it opens the device that counts them.
+    fn discrete_gpus() -> Option<usize> {
+        static FOUND: LazyLock<Option<usize>> = LazyLock::new(|| {
+            let report = take_hook();
+            set_hook(Box::new(|_| ()));
+            let found = catch_unwind(|| <Wgpu<f32, i32>>::device_count(DISCRETE)).ok();
+            set_hook(report);
+            found
+        });
+        *FOUND
+    }
+
     impl HostBackend for Wgpu<f32, i32> {
         fn open(index: usize) -> Result<WgpuDevice> {
             prepare(None)?;
-            match Self::device_count(DISCRETE) {
+            let missing = "the wgpu backend cannot run: there is no driver for Vulkan, Metal or DirectX 12; install the \
+                           GPU's, or without a GPU Mesa's, which computes on the processor (Debian, Ubuntu: \
+                           mesa-vulkan-drivers), or choose another --backend";
+            match discrete_gpus().ok_or_else(|| Error::usage(missing))? {
                 // The default of wgpu: an integrated GPU, or a driver that computes on the CPU.
                 0 if index == 0 => Ok(WgpuDevice::DefaultDevice),
                 n if index < n => Ok(WgpuDevice::DiscreteGpu(index)),
