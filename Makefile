@@ -46,7 +46,7 @@ NEW = { all=$$(mktemp) && old=$$(mktemp) && \
 READERS := gloo,parquet
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-nccl test-all test-features check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-wgpu-ops test-dist test-nccl test-all test-features check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,8 +69,13 @@ test-tch: ## all tests on the flex and LibTorch backends
 test-cuda: ## what every backend must do, on CUDA in full f32, and what is said without a driver or a device
 	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,$(OURS) --features cuda -- cuda:: driver::)
 
-test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
+test-wgpu: test-wgpu-ops ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
 	@export NODEVICE_SELECT=1; $(call TESTS,--test engine --features wgpu -- ::wgpu::)
+
+# Without the engine's and the application's code, and not optimised: the device computes.
+test-wgpu-ops: ## the primitives alone on wgpu, which is built in half of the time
+	@export NODEVICE_SELECT=1; $(call TESTS,--config profile.dev.package.kiln-ops.opt-level=0 \
+		--package kiln-ops --package kiln-engine --features kiln-engine/wgpu --test ops -- wgpu)
 
 test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,$(OURS) --features gloo)

@@ -19,7 +19,7 @@ fn bundle() -> TempDir {
         fs::copy(script.path(), place.path().join(script.file_name())).unwrap();
     }
     fs::create_dir(place.path().join("flex")).unwrap();
-    for program in ["flex/train", "flex/tests", "peer.py"] {
+    for program in ["flex/train", "flex/engine", "flex/ops", "peer.py"] {
         fs::copy(file("tests/fixtures/planted.py"), place.path().join(program)).unwrap();
     }
     // What the runner asks of PyTorch.
@@ -76,7 +76,7 @@ fn the_runner_finds_every_fault_and_goes_on_behind_it() {
     find("uncounted").is(1, &[("traffic", "wrong")], &["not right: traffic flex", "they are not counted"]);
     let shape = "1 wrong, first input gradient of [64, 64, 8, 8]";
     find("gradient").is(1, &[("kernels", "wrong")], &["not right: kernels flex", shape]);
-    find("hang").is(1, &[("trajectory", "too long")], &["NO ANSWER", "no answer from 'tests' within 2 s"]);
+    find("hang").is(1, &[("trajectory", "too long")], &["NO ANSWER", "no answer from 'engine' within 2 s"]);
     find("slow").is(0, &[("steps", "slow")], &["slow", "18.00"]);
     find("bits").is(1, &[("resume", "wrong")], &["ends with other bits than an undisturbed one"]);
     find("sum").is(1, &[("nccl", "wrong")], &["not right: nccl flex", "1 failed: nccl::conformance::flex::a_test"]);

@@ -34,7 +34,8 @@ mod mixing;
 mod nccl;
 #[cfg(feature = "flex")]
 mod networks;
-mod ops;
+#[cfg(feature = "tch")]
+mod noise;
 mod optim;
 mod overlap;
 mod own_model;

@@ -18,7 +18,7 @@ use kiln_engine::parallel::{DataParallel, HostBackend, Objective, Plan, Split, S
 use kiln_ops::{Full, PrecisionKind, TrainBackend, primitive};
 use parking_lot::Mutex;
 
-use crate::ops::noise::noise;
+use crate::noise::noise;
 use crate::optim::KINDS;
 use crate::reference::run::Recorder;
 

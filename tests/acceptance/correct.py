@@ -16,14 +16,14 @@ SMALL += ["--epochs", "1", "--warmup-epochs", "0", "--progress", "none", "--dete
 FILES = ["model.safetensors", "optimizer.safetensors"]
 
 
-def tested(course, backend, *filters, **variables):
-    """Runs tests of the backend and returns their numbers; a test that fails is named."""
+def tested(course, backend, program, *filters, **variables):
+    """Runs tests of one program of the backend and returns their numbers; a test that fails is named."""
     skipped = course.work / "skipped"
     skipped.write_text("")
     # In full f32: without it, LibTorch's convolutions round to TF32.
     home = backend.home("tests")
     home["env"].update(NVIDIA_TF32_OVERRIDE="0", KILN_TEST_SKIPPED=str(skipped), **variables)
-    output = course.run([backend.place / "tests", *filters], backend, check=False, **home)
+    output = course.run([backend.place / program, *filters], backend, check=False, **home)
     course.log.write(skipped.read_text())
     counts = re.search(r"test result: .*?(\d+) passed; (\d+) failed", output)
     if not counts:
@@ -45,10 +45,12 @@ def judged(counts):
 
 def tests(course, backend):
     """All that are not parts of their own; a processor takes too long for more than a few."""
-    rooms = ["ops::relu", "ops::conv", "shards"] if course.stand_in else [""]
-    filters = [f"{room}::{backend.module}::" for room in rooms]
     elsewhere = [word for part in ("trajectories", "kernels_picked", "nccl::") for word in ("--skip", part)]
-    return judged(tested(course, backend, *filters, *elsewhere))
+    rows = []
+    for program, room in ("ops", "conv"), ("engine", "shards"):
+        filtered = f"{room if course.stand_in else ''}::{backend.module}::"
+        rows += judged(tested(course, backend, program, filtered, *elsewhere))
+    return rows
 
 
 def kernels(course, backend):
@@ -56,7 +58,7 @@ def kernels(course, backend):
     variables = {"KILN_KERNEL_REPORT": str(report), **({} if course.stand_in else {"KILN_KERNEL_BATCH": "64,256"})}
     why = None
     try:
-        counts = tested(course, backend, f"ops::kernels::{backend.module}::", **variables)
+        counts = tested(course, backend, "ops", f"kernels::{backend.module}::", **variables)
     except (TooLong, Wrong) as error:
         why = error
     found = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
@@ -81,7 +83,7 @@ def kernels(course, backend):
 
 
 def trajectory(course, backend):
-    return judged(tested(course, backend, f"parity::{backend.module}::trajectories"))
+    return judged(tested(course, backend, "engine", f"parity::{backend.module}::trajectories"))
 
 
 def bits(run):
@@ -141,7 +143,7 @@ def nccl(course, backend):
     """What Kiln relies on, of NVIDIA's library with one rank on each card; without a card, of the tests' stand-in."""
     if backend.name == "wgpu":
         raise LeftOut("NCCL does not reach the memory of wgpu")
-    counts = tested(course, backend, f"nccl::conformance::{backend.module}::", **library(course))
+    counts = tested(course, backend, "engine", f"nccl::conformance::{backend.module}::", **library(course))
     if not counts["passed"] and not counts["failed"]:
         raise LeftOut(counts["skipped"][0].split(": ", 1)[-1])
     return judged(counts)

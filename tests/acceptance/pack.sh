@@ -11,12 +11,15 @@ mkdir -p "$to/lib" "$to/tests"
 for backend in "$@"; do
     features=gloo
     [ "$backend" = flex ] || features="$features,$backend"
-    built=$("${CARGO:-cargo}" test --release --no-run --test engine --features "$features" --message-format=json)
-    tests=$(sed -n 's/.*"name":"engine".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -n 1)
+    built=$("${CARGO:-cargo}" test --release --no-run --test engine --test ops --features "$features" \
+        --message-format=json)
     mkdir "$to/$backend"
-    cp "$(dirname "$tests")/../train" "$to/$backend/train"
-    cp "$tests" "$to/$backend/tests"
-    strip "$to/$backend/train" "$to/$backend/tests"
+    for tests in engine ops; do
+        program=$(sed -n 's/.*"name":"'$tests'".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -n 1)
+        cp "$program" "$to/$backend/$tests"
+    done
+    cp "$(dirname "$program")/../train" "$to/$backend/train"
+    strip "$to/$backend"/*
     if [ "$backend" = tch ]; then
         cat "$LIBTORCH/build-version" 2>/dev/null >"$to/tch/libtorch" ||
             sed -n "s/^__version__ = '\(.*\)'/\1/p" "$LIBTORCH/version.py" >"$to/tch/libtorch"

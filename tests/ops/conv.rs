@@ -300,7 +300,7 @@ mod flex_only {
     #[test]
     fn convolutions_are_the_same_bits_on_any_number_of_threads() {
         for case in [Case::new([6, 40, 9, 9], 70, 3, 1, 1), Case::new([9, 20, 12, 12], 24, 3, 2, 1)] {
-            crate::ops::assert_independent_of_threads(|| case.primitive::<Flex>().concat());
+            crate::assert_independent_of_threads(|| case.primitive::<Flex>().concat());
         }
     }
 

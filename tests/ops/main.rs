@@ -1,15 +1,27 @@
 //! The primitives against plain loops in f64, over sizes that fit no block, and their independence of threads.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
+#![allow(dead_code, reason = "the other binaries share helpers with this one")]
+
+#[path = "../backends.rs"]
+#[macro_use]
+mod backends;
+
 mod affine;
 mod batch_norm;
 mod conv;
+#[cfg(feature = "wgpu")]
+mod driver;
 #[cfg(feature = "flex")]
 mod flex;
 mod images;
 mod kernels;
-#[path = "noise.rs"]
-pub mod noise;
+#[path = "../noise.rs"]
+mod noise;
 mod pool;
+#[path = "../skipped.rs"]
+mod skipped;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, bf16, f16};
