@@ -33,8 +33,8 @@ pub struct ExitPolicy {
 
 impl ExitPolicy {
     /// After a failure the others have `grace` to end by themselves, then they get SIGTERM, and after another `grace`
-    /// SIGKILL. Without `grace`, as for an elastic run, a process may end without the others, and the launch succeeds
-    /// if one process does.
+    /// SIGKILL. Without `grace`, as for an elastic run, a process may end without the others: the launch succeeds if one
+    /// process does, and is stopped if one is stopped after the last success or failure.
     pub fn new(grace: Option<Duration>) -> Self {
         Self { grace, forwarded: Vec::new(), failure: None, code: 0, has_success: false, next: None }
     }
@@ -57,6 +57,10 @@ impl ExitPolicy {
         let agreed = ending.signal.is_none() && STOPPING.iter().any(|signal| ending.code == 128 + *signal as u8);
         if agreed || self.forwarded.iter().any(|signal| 128 + signal == i32::from(ending.code)) {
             self.code = if self.code == 0 { ending.code } else { self.code };
+            if self.grace.is_none() {
+                // The run went on after those that ended before: lost, or asked to leave.
+                (self.failure, self.has_success) = (None, false);
+            }
             return;
         }
         match self.failure {

@@ -102,3 +102,17 @@ fn processes_that_do_not_need_each_other_end_alone_and_one_success_is_enough() {
     exit_policy.ended(end(0, 0), now);
     assert_eq!((exit_policy.code(), exit_policy.failure()), (0, None));
 }
+
+#[test]
+fn a_run_that_went_on_after_a_loss_and_a_drained_process_ends_as_it_was_stopped() {
+    let now = Instant::now();
+    let mut exit_policy = ExitPolicy::new(None);
+    exit_policy.ended(Ending { rank: 2, code: 137, signal: Some(SIGKILL) }, now);
+    exit_policy.ended(end(1, 0), now);
+    exit_policy.forwarded(SIGTERM);
+    exit_policy.ended(end(0, 143), now);
+    assert_eq!((exit_policy.code(), exit_policy.failure()), (143, None));
+    // Whoever is lost last takes the run with it.
+    exit_policy.ended(end(3, 1), now);
+    assert_eq!((exit_policy.code(), exit_policy.failure()), (1, Some(end(3, 1))));
+}
