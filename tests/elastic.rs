@@ -1,15 +1,13 @@
 //! Elastic runs: processes and devices come and go, and the experiment does not notice.
 
-use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use kiln::metrics::{GenerationRecord, Record};
 
-use crate::command::{Run, Workplace, errors, free_port, kill, scratch, signal, until, wait};
+use crate::command::{Run, Workplace, errors, free_port, kill, signal, until, wait};
 
 mod chaos;
 mod completion;
@@ -32,9 +30,8 @@ const EIGHT: [&str; 6] = [
     "--checkpoint-every=10steps",
     "--backend=flex",
 ];
-/// Trainings that are long enough for a few changes of membership.
-const SHORT: [&str; 1] = ["--epochs=50"];
-const LONG: [&str; 2] = ["--epochs=100", "--width=8"];
+/// A training that goes on until the test stops it, however slow the machine is.
+const ENDLESS: [&str; 1] = ["--epochs=5000"];
 /// A process that is silent for so long is lost.
 const LOST_AFTER: Duration = Duration::from_millis(1500);
 
@@ -56,28 +53,28 @@ impl Job {
         self.place.run("run")
     }
 
-    /// The same training in one process that nobody disturbs. Jobs of the same line share it.
-    fn calm(&self) -> Run {
-        // Statics are never dropped: those of the last time are removed instead.
-        static CALM: LazyLock<PathBuf> = LazyLock::new(|| {
-            let directory = scratch().join("kiln-calm");
-            let _ = std::fs::remove_dir_all(&directory);
-            directory
-        });
-        /// The number of a line, and whether it was trained.
-        type Calm = Arc<(usize, OnceLock<()>)>;
-        static TRAINED: Mutex<BTreeMap<Vec<String>, Calm>> = Mutex::new(BTreeMap::new());
-        let calm = {
-            let mut trained = TRAINED.lock().unwrap();
-            let number = trained.len();
-            trained.entry(self.line.clone()).or_insert_with(|| Arc::new((number, OnceLock::new()))).clone()
-        };
-        let name = CALM.join(calm.0.to_string()).display().to_string();
-        calm.1.get_or_init(|| {
-            let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
-            self.place.train(&name, &line);
-        });
-        self.place.run(&name)
+    /// The same training in one process that nobody disturbs.
+    fn calm(&self, more: &[&str]) -> Run {
+        let line: Vec<&str> = self.line.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        self.place.train("calm", &line);
+        self.place.run("calm")
+    }
+
+    /// Stops the members one after the other: the run has then done what a calm one does in as many steps.
+    #[track_caller]
+    fn stops(&self, members: impl IntoIterator<Item = Child>) {
+        for child in members {
+            signal(&child, "TERM");
+            ends(child, Some(143));
+        }
+        self.is_calm();
+    }
+
+    /// A run that was stopped has done what a calm one does in as many steps.
+    #[track_caller]
+    fn is_calm(&self) {
+        let reached = format!("--max-steps={}", self.run().latest_step());
+        self.run().goes_like(&self.calm(&[&reached]));
     }
 
     /// The command of a process that comes.

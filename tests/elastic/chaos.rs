@@ -80,7 +80,7 @@ impl Chaos {
         }
         // They wake up, find that the run goes on or is over without them, and end.
         self.stopped.iter_mut().for_each(kill);
-        let calm = self.job.calm();
+        let calm = self.job.calm(&[]);
         self.job.run().equals(&calm, epochs);
         let numbers: Vec<u64> = self.job.generations().iter().map(|it| it.generation).collect();
         assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");

@@ -5,7 +5,7 @@ use crate::command::succeeded;
 
 #[test]
 fn a_process_in_reserve_ends_with_the_run() {
-    let job = Job::new("1:1", &SHORT);
+    let job = Job::new("1:1", &["--epochs=25"]);
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let mut reserve = job.member();
@@ -17,12 +17,12 @@ fn a_process_in_reserve_ends_with_the_run() {
     let text = succeeded(&reserve.wait_with_output().unwrap());
     assert!(text.contains("the run is complete: other processes have finished it"), "{text}");
     assert!(!job.place.path("other/metrics.jsonl").exists(), "it trained anew");
-    job.run().equals(&job.calm(), 50);
+    job.run().equals(&job.calm(&[]), 25);
 }
 
 #[test]
 fn a_process_does_not_join_with_a_directory_that_another_run_has() {
-    let job = Job::new("1:4", &SHORT);
+    let job = Job::new("1:4", &ENDLESS);
     let mut other = spawn(job.place.small("taken", &["--epochs=100000"]));
     until("another run saves", || job.place.run("taken").has_checkpoint());
     let first = job.start();
@@ -32,8 +32,7 @@ fn a_process_does_not_join_with_a_directory_that_another_run_has() {
     let lines = ends(spawn(member), Some(75));
     assert!(lines.concat().contains(&format!("'taken' is in use by process {} on host", other.id())), "{lines:?}");
     kill(&mut other);
-    ends(first, Some(0));
-    job.run().equals(&job.calm(), 50);
+    job.stops([first]);
 }
 
 #[test]

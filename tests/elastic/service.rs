@@ -11,7 +11,7 @@ use crate::command::succeeded;
 
 #[test]
 fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
-    let job = Job::new("1:4", &SHORT);
+    let job = Job::new("1:4", &ENDLESS);
     let holder = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let (second, third) = (job.join(), job.join());
@@ -24,14 +24,13 @@ fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
         let lost = format!("process {} was lost", survivor.id());
         assert!(why.iter().all(|why| !why.contains(&lost)), "{why:?}");
     }
-    ends(second, Some(0));
-    ends(third, Some(0));
-    job.run().equals(&job.calm(), 50);
+    job.steps(3);
+    job.stops([second, third]);
 }
 
 #[test]
 fn of_three_addresses_the_one_that_leads_may_be_lost() {
-    let job = Job::new("1:3", &LONG);
+    let job = Job::new("1:3", &ENDLESS);
     let places = [1, 2, 3].map(|host| format!("127.0.0.{host}:{}", job.port));
     let url = format!("--dist-url=tcp://{}", places.join(","));
     let start = |place: &String| {
@@ -53,15 +52,13 @@ fn of_three_addresses_the_one_that_leads_may_be_lost() {
     job.has_members(2);
     let why = job.generations().pop().unwrap().why;
     assert!(why.contains("did not come back to the restarted rendezvous"), "{why}");
-    for child in holders {
-        ends(child, Some(0));
-    }
-    job.run().equals(&job.calm(), 100);
+    job.steps(3);
+    job.stops(holders);
 }
 
 #[test]
 fn a_leaving_holder_hands_the_rendezvous_over() {
-    let job = Job::new("1:4", &SHORT);
+    let job = Job::new("1:4", &ENDLESS);
     let holder = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let second = job.join();
@@ -69,9 +66,8 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
     signal(&holder, "TERM");
     ends(holder, Some(143));
     let third = job.join();
-    ends(second, Some(0));
-    ends(third, Some(0));
-    job.run().equals(&job.calm(), 50);
+    job.steps(3);
+    job.stops([second, third]);
 }
 
 #[test]
@@ -95,7 +91,7 @@ fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
 
 #[test]
 fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
-    let job = Job::new("1:4", &LONG);
+    let job = Job::new("1:4", &ENDLESS);
     let mut rendezvous = job.rendezvous();
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
@@ -113,16 +109,13 @@ fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
     let twice = job.place.bare(&["rendezvous", "--bind", &address]).output().unwrap();
     assert_eq!(twice.status.code(), Some(2));
     assert!(errors(&twice).concat().contains("no trainer holds it"));
-    for child in [first, second] {
-        ends(child, Some(0));
-    }
-    ends(rendezvous, Some(0));
-    job.run().equals(&job.calm(), 100);
+    job.stops([first, second]);
+    kill(&mut rendezvous);
 }
 
 #[test]
 fn members_are_shown_and_one_of_them_leaves_when_asked() {
-    let job = Job::new("1:4", &LONG);
+    let job = Job::new("1:4", &ENDLESS);
     assert_eq!(job.members(&[]).status.code(), Some(75), "nobody is there");
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
@@ -138,20 +131,21 @@ fn members_are_shown_and_one_of_them_leaves_when_asked() {
     succeeded(&job.members(&["--drain=0"]));
     // Nobody signalled it.
     ends(first, Some(0));
-    ends(second, Some(0));
-    job.run().equals(&job.calm(), 100);
+    job.steps(3);
+    job.stops([second]);
 }
 
 #[test]
 fn processes_of_a_launch_may_die() {
-    let job = Job::new("1:3", &["--epochs=100", "--width=8", "--elastic=1:3", "--heartbeat=0.1", "--lost-after=1.5"]);
-    let line: Vec<&str> = job.line.iter().map(String::as_str).collect();
+    let job = Job::new("1:3", &ENDLESS);
+    let mut line: Vec<&str> = job.line.iter().map(String::as_str).collect();
+    line.extend(["--elastic=1:3", "--heartbeat=0.1", "--lost-after=1.5"]);
     let launcher = spawn(job.place.launch(3, "run", &line));
     until("all compute", || job.generations().last().is_some_and(|generation| generation.members == 3));
     job.steps(3);
     let victims = Command::new("pkill").args(["-KILL", "-o", "-P", &launcher.id().to_string()]).status().unwrap();
     assert!(victims.success());
-    ends(launcher, Some(0));
-    let calm = Job::new("off", &LONG);
-    assert_eq!(job.run().tensors(), calm.calm().tensors());
+    job.has_members(2);
+    job.steps(3);
+    job.stops([launcher]);
 }
