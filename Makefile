@@ -118,9 +118,11 @@ pictures: ## draw the pictures of the README from a real run (needs tmux and chr
 	$(KILN_VENV)/bin/pip install --quiet rich==15.0.0 pillow
 	tests/pictures/draw.sh "$${CARGO_TARGET_DIR:-target}/release/train" $(KILN_VENV)/bin/python src/guide
 
-check-features: ## clippy for the GPU backends, which need no GPU for that
+check-features: ## clippy for the GPU backends, which need no GPU for that, and for each crate without the others' features
 	$(CARGO) clippy --features cuda -- -D warnings
 	$(CARGO) clippy --features wgpu -- -D warnings
+	@for crate in data kernels membership objects system "engine --features flex" "ops --features flex" \
+		"training --features flex"; do $(CARGO) clippy --package kiln-$$crate -- -D warnings || exit 1; done
 
 # Unpacked files are as old as now (m): all files in packages have one time, by which cargo would not build them again.
 check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target

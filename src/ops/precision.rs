@@ -145,6 +145,7 @@ half_precision!(BFloat16, Bf16, BF16);
 half_precision!(Float16, F16, F16);
 
 /// Implements [`MixedBackend`] for a home backend and compute backends of the same memory format.
+#[cfg(any(feature = "flex", feature = "tch", feature = "cuda", feature = "wgpu"))]
 macro_rules! mixed_backend {
     ($home:ty: $bf16:ty, $f16:ty) => {
         impl MixedBackend for $home {
