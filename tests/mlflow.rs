@@ -78,7 +78,8 @@ fn a_run_is_one_run_there_however_often_it_was_resumed_and_the_server_was_away()
     // The second time, nothing is left to do.
     for _ in 0..2 {
         let later = train(&["--resume", "--epochs=2"]);
-        succeeded(&later);
+        let page = format!("mlflow      http://127.0.0.1:{port}/#/experiments/");
+        assert!(succeeded(&later).contains(&page), "{later:?}");
         assert_eq!(errors(&later), [] as [&str; 0]);
     }
 

@@ -42,6 +42,8 @@ const EXPERIMENT: &str = "kiln";
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Sent {
     run: String,
+    #[serde(default)]
+    experiment: String,
     /// Where its artifacts are, as a URI.
     artifacts: String,
     /// When it began, in milliseconds since 1970: a record's time counts from there, so sending it again changes
@@ -90,16 +92,20 @@ impl Drop for Follower {
 }
 
 /// Sends what the server does not have of the run in `directory`, its report and its best checkpoint, and how it ended,
-/// as one of [`FINISHED`], [`KILLED`] and [`FAILED`].
-pub fn complete(server: &Server, directory: &Path, status: &str, warn: fn(&str)) {
+/// as one of [`FINISHED`], [`KILLED`] and [`FAILED`]. Returns the address of the run's page.
+pub fn complete(server: &Server, directory: &Path, status: &str, warn: fn(&str)) -> Option<String> {
     let mut upload = Upload::new(server, directory.into());
     let sent = upload.send().and_then(|()| upload.artifacts()).and_then(|()| {
         let update = json!({"run_id": upload.sent.run, "status": status, "end_time": now()});
         server.post("runs/update", &update)
     });
-    if let Err(why) = sent {
-        let remedy = format!("--resume={} sends the rest", shown(directory));
-        warn(&format!("warning: MLflow does not have all of the run: {why}; {remedy}"));
+    match sent {
+        Ok(_) => Some(server.page(&upload.sent.experiment, &upload.sent.run)),
+        Err(why) => {
+            let remedy = format!("--resume={} sends the rest", shown(directory));
+            warn(&format!("warning: MLflow does not have all of the run: {why}; {remedy}"));
+            None
+        }
     }
 }
 
@@ -172,7 +178,8 @@ impl Upload {
         if run.is_empty() {
             return Err("it made no run".into());
         }
-        self.sent = Sent { run, artifacts, begin, ..Sent::default() };
+        let experiment = experiment.as_str().unwrap_or_default().to_string();
+        self.sent = Sent { run, experiment, artifacts, begin, ..Sent::default() };
         self.remember()?;
         for part in self.parameters().chunks(PARAMETERS) {
             self.server.post("runs/log-batch", &json!({"run_id": self.sent.run, "params": part}))?;

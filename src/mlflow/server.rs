@@ -57,6 +57,11 @@ impl Server {
         Ok(Self { agent: agent()?, url: url.trim_end_matches('/').into(), authorization })
     }
 
+    /// The address of a run, for people.
+    pub(super) fn page(&self, experiment: &str, run: &str) -> String {
+        format!("{}/#/experiments/{experiment}/runs/{run}", self.url)
+    }
+
     /// Posts `body` to a method such as `runs/create`.
     pub(super) fn post(&self, method: &str, body: &Value) -> Answer<Value> {
         self.send("POST", &format!("mlflow/{method}"), body.to_string().into_bytes())

@@ -21,7 +21,7 @@ use super::prepare::{Prepared, prepare};
 use super::resources::{cautions, slow_precision};
 use super::resume::{other_rate, restore};
 use super::serving::{begin, place};
-use super::session::Session;
+use super::session::{Session, tell_mlflow};
 use super::snapshot::check_copy;
 use super::terminal::{display, say, warn};
 use super::{auto_replicas, auto_stages, broadcast, elastic, requeue};
@@ -194,7 +194,7 @@ fn train_fixed(
         if rank == 0 {
             let done = [start.position.epoch, start.position.global_step];
             summarize_complete(config, &directory, done, resumed_from.as_deref())?;
-            session.mlflow.iter().for_each(|server| mlflow::complete(server, &directory, mlflow::FINISHED, warn));
+            session.mlflow.iter().for_each(|server| tell_mlflow(server, config, &directory, mlflow::FINISHED));
         }
         return Ok(0);
     }

@@ -1,5 +1,6 @@
 //! What a session of a run trains with, and what it writes at its end, with fixed membership or as an elastic process.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use kiln_engine::parallel::StartingPoint;
@@ -20,7 +21,7 @@ use super::requeue;
 use super::serving::MovingPage;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
-use super::terminal::warn;
+use super::terminal::{say, warn};
 use super::watch::Watch;
 use crate::config::{Config, ProgressKind};
 use crate::launch::FixedMembership;
@@ -104,7 +105,7 @@ impl Session {
         drop(follower);
         let tell = |status| {
             let server = self.mlflow.iter().filter(|_| self.totals.lock().leads);
-            server.for_each(|server| mlflow::complete(server, &clock.directory(), status, warn));
+            server.for_each(|server| tell_mlflow(server, config, &clock.directory(), status));
         };
         if trained.is_err() {
             tell(mlflow::FAILED);
@@ -133,5 +134,13 @@ impl Session {
             }
         }
         copied.map(|()| reason.map_or(0, |reason| reason.exit_code()))
+    }
+}
+
+pub(super) fn tell_mlflow(server: &Server, config: &Config, directory: &Path, status: &str) {
+    if let Some(page) = mlflow::complete(server, directory, status, warn)
+        && config.run.progress.is_text()
+    {
+        say(&format!("mlflow      {page}"));
     }
 }
