@@ -1,5 +1,6 @@
 //! Looks every few seconds at how long replicas wait for each other: makes a record of it, and a line if one is slow.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use kiln_engine::parallel::{StepReport, World};
@@ -66,21 +67,26 @@ impl Watch {
             let process = places.iter().position(|(workers, _)| workers.contains(&worker));
             (record.process, record.host) = process.map_or_else(Default::default, |it| (it, places[it].1.clone()));
         }
-        let lines = found.iter().map(|(worker, factor)| line(&replicas[*worker], *factor)).collect();
+        let spots: HashSet<_> = replicas.iter().map(|it| (it.process, it.device)).collect();
+        let is_whole = replicas.len() == self.stragglers.replicas;
+        let can_move = is_whole && (2..replicas.len()).contains(&spots.len());
+        let lines = found.iter().map(|(worker, factor)| line(&replicas[*worker], *factor, can_move)).collect();
         let members = members.iter().map(member).collect();
         (!replicas.is_empty()).then_some((ReplicasRecord { step, replicas, members, seconds: now }, lines))
     }
 }
 
-fn line(it: &ReplicaRecord, factor: f64) -> String {
+/// `can_move` says that a device may have fewer replicas, and others more.
+fn line(it: &ReplicaRecord, factor: f64, can_move: bool) -> String {
     let host = if it.host.is_empty() { String::new() } else { format!("host {}, ", printable(&it.host)) };
     let (name, device, waited) = (it.name(), it.device, it.waited_minute);
     let cause = match it.slow {
         Some(Cause::Loader) => "it waits for its loader: give its process more --threads, or a nearer --data-dir",
-        _ => {
+        _ if can_move => {
             "it waits for its device: look there for other programs, heat and a lower clock, or use \
              --replicas-per-device auto"
         }
+        _ => "it waits for its device: look there for other programs, heat and a lower clock",
     };
     format!(
         "warning: {name} ({host}device {device}) has worked {factor:.1} times as long as the median replica for a minute, \
