@@ -36,6 +36,16 @@ pub trait Activation: Copy + Default + Send + Sync {
     fn as_f32_mut(_values: &mut [MaybeUninit<Self>]) -> Option<&mut [MaybeUninit<f32>]> {
         None
     }
+
+    /// The values if this type is bf16.
+    fn as_bf16(_values: &[Self]) -> Option<&[bf16]> {
+        None
+    }
+
+    /// As [`Activation::as_bf16`].
+    fn as_bf16_mut(_values: &mut [MaybeUninit<Self>]) -> Option<&mut [MaybeUninit<bf16>]> {
+        None
+    }
 }
 
 macro_rules! activation {
@@ -79,7 +89,17 @@ activation! {
         Some(values)
     }
 }
-activation!(bf16: of_bf16, bf16_of, load_bf16, store_bf16;);
+activation! {
+    bf16: of_bf16, bf16_of, load_bf16, store_bf16;
+
+    fn as_bf16(values: &[Self]) -> Option<&[bf16]> {
+        Some(values)
+    }
+
+    fn as_bf16_mut(values: &mut [MaybeUninit<Self>]) -> Option<&mut [MaybeUninit<bf16>]> {
+        Some(values)
+    }
+}
 activation!(f16: of_f16, f16_of, load_f16, store_f16;);
 
 /// Writes the nearest values of another type.

@@ -1,18 +1,23 @@
-//! The three products of a convolution: by Winograd's algorithm where it applies, else by the definition.
+//! The three products of a convolution: of bf16 on a matrix unit where there is one, else by Winograd's algorithm where
+//! it applies, else by the definition.
 
 use std::mem::MaybeUninit;
 
 use super::activation::Activation;
+use super::amx::{MatrixUnit, Products};
 use super::direct::{self, Geometry};
 use super::epilogue::Epilogue;
 use super::winograd::Winograd;
 
-/// The plan of a convolution of one size; it does not depend on the machine.
+/// The plan of a convolution of one size. It depends on the machine only in bf16, and there only on whether it has a
+/// matrix unit.
 pub struct Convolution {
     pub geometry: Geometry,
     /// Whether the definition was asked for.
     pub is_direct: bool,
     winograd: Option<Winograd>,
+    /// By the definition, with kernels in bf16.
+    products: Option<Products>,
 }
 
 impl Convolution {
@@ -22,7 +27,12 @@ impl Convolution {
         let fits = !is_direct && padding == 1 && kernel == [3, 3];
         let x = [batch, inputs, size[0], size[1]];
         let winograd = fits.then(|| Winograd::new(x, outputs, stride, parallel_for)).flatten();
-        Self { geometry, is_direct, winograd }
+        Self { geometry, is_direct, winograd, products: None }.on(MatrixUnit::of_machine())
+    }
+
+    /// The same plan with another matrix unit, or without one.
+    pub fn on(self, unit: Option<MatrixUnit>) -> Self {
+        Self { products: unit.and_then(|unit| Products::new(unit, self.geometry)), ..self }
     }
 
     /// Whether an epilogue is applied while the output is in a cache.
@@ -50,6 +60,13 @@ impl Convolution {
         epilogue: Option<Epilogue<T>>,
         output: &mut [MaybeUninit<T>],
     ) {
+        if let (Some(products), Some(x), Some(output)) = (self.products, T::as_bf16(x), T::as_bf16_mut(output)) {
+            let epilogue = epilogue.map(|Epilogue { factors, shortcut, relu }| {
+                let shortcut = shortcut.and_then(T::as_bf16);
+                Epilogue { factors, shortcut, relu }
+            });
+            return products.forward(x, weight, epilogue, output);
+        }
         match self.winograd {
             Some(plan) => plan.forward_with(x, weight, epilogue, output),
             None => {
@@ -68,6 +85,9 @@ impl Convolution {
     }
 
     pub fn input_gradient<T: Activation>(&self, weight: &[f32], gradient: &[T], x: &mut [MaybeUninit<T>]) {
+        if let (Some(products), Some(gradient), Some(x)) = (self.products, T::as_bf16(gradient), T::as_bf16_mut(x)) {
+            return products.input_gradient(weight, gradient, x);
+        }
         match self.winograd {
             Some(plan) => plan.input_gradient(gradient, weight, x),
             None => direct::input_gradient(&self.geometry, weight, gradient, x),

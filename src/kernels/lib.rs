@@ -16,6 +16,7 @@
 //! This crate knows no tensor library, network or device.
 
 mod activation;
+mod amx;
 mod batch_norm;
 mod convolution;
 mod direct;
@@ -28,6 +29,7 @@ mod vector;
 mod winograd;
 
 pub use activation::{Activation, narrow};
+pub use amx::MatrixUnit;
 pub use batch_norm::BatchNorm;
 pub use convolution::Convolution;
 pub use direct::Geometry;

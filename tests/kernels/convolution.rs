@@ -25,11 +25,45 @@ const SIZES: [([usize; 4], usize, usize, usize, usize); 11] = [
     ([65, 16, 7, 7], 1040, 3, 2, 1),
 ];
 
-fn written<T: Stored>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
+pub(super) fn written<T: Stored>(length: usize, write: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
     let mut values = vec![MaybeUninit::new(T::of(f32::NAN)); length];
     write(&mut values);
     // SAFETY: each value was initialised above.
     values.into_iter().map(|value| unsafe { value.assume_init() }).collect()
+}
+
+/// Input and gradient of the output, and kernels.
+pub(super) fn values<T: Stored>(g: &Geometry) -> ([Vec<T>; 2], Vec<f32>) {
+    let [pixels, outputs] = [g.size.iter().product(), g.pixels()].map(|pixels: usize| g.batch * pixels);
+    let images = [noise(pixels * g.inputs, 1), noise(outputs * g.outputs, 3)].map(rounded);
+    (images, noise(g.outputs * g.inputs * g.taps(), 2))
+}
+
+/// Output, gradient of the kernels and gradient of the input, in f64.
+pub(super) fn definition<T: Stored>(g: &Geometry, images: &[T], gradient: &[T], weight: &[f32]) -> [Vec<f64>; 3] {
+    let Geometry { batch, inputs, outputs, size: [height, width], kernel: [_, kernel], stride, padding, .. } = *g;
+    let [rows, columns] = g.output();
+    let wide = |value: T| f64::from(value.widened());
+    let [mut y, mut dw, mut dx] = [gradient.len(), weight.len(), images.len()].map(|length| vec![0.0_f64; length]);
+    for n in 0..batch {
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            for (ky, kx) in (0..g.kernel[0]).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
+                let (iy, ix) = (row * stride + ky, column * stride + kx);
+                if iy < padding || ix < padding || iy - padding >= height || ix - padding >= width {
+                    continue;
+                }
+                let image = ((n * height + iy - padding) * width + ix - padding) * inputs;
+                let pixel = ((n * rows + row) * columns + column) * outputs;
+                for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
+                    let tap = ((o * inputs + i) * g.kernel[0] + ky) * kernel + kx;
+                    y[pixel + o] += wide(images[image + i]) * f64::from(weight[tap]);
+                    dw[tap] += wide(images[image + i]) * wide(gradient[pixel + o]);
+                    dx[image + i] += wide(gradient[pixel + o]) * f64::from(weight[tap]);
+                }
+            }
+        }
+    }
+    [y, dw, dx]
 }
 
 #[test]
@@ -46,33 +80,12 @@ fn products<T: Stored>() {
             let (size, kernel) = ([height, width], [kernel; 2]);
             Geometry { batch, inputs, outputs, size, kernel, stride, padding, parallel_for }
         };
-        let [rows, columns] = geometry(alone).output();
-        let images = rounded::<T>(noise(batch * height * width * inputs, 1));
-        let weight = noise(outputs * inputs * kernel * kernel, 2);
-        let gradient = rounded::<T>(noise(batch * rows * columns * outputs, 3));
-        let wide = |value: T| f64::from(value.widened());
-        let [mut y, mut dw, mut dx] = [gradient.len(), weight.len(), images.len()].map(|length| vec![0.0_f64; length]);
-        for n in 0..batch {
-            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                for (ky, kx) in (0..kernel).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
-                    let (iy, ix) = (row * stride + ky, column * stride + kx);
-                    if iy < padding || ix < padding || iy - padding >= height || ix - padding >= width {
-                        continue;
-                    }
-                    let image = ((n * height + iy - padding) * width + ix - padding) * inputs;
-                    let pixel = ((n * rows + row) * columns + column) * outputs;
-                    for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
-                        let tap = ((o * inputs + i) * kernel + ky) * kernel + kx;
-                        y[pixel + o] += wide(images[image + i]) * f64::from(weight[tap]);
-                        dw[tap] += wide(images[image + i]) * wide(gradient[pixel + o]);
-                        dx[image + i] += wide(gradient[pixel + o]) * f64::from(weight[tap]);
-                    }
-                }
-            }
-        }
+        let ([images, gradient], weight) = values::<T>(&geometry(alone));
+        let [y, dw, dx] = definition(&geometry(alone), &images, &gradient, &weight);
         for is_direct in [false, true] {
             let products = |threads: ParallelFor| {
-                let plan = Convolution::new(geometry(threads), is_direct);
+                // A matrix unit has a test of its own.
+                let plan = Convolution::new(geometry(threads), is_direct).on(None);
                 let output = written::<T>(y.len(), |output| plan.forward(&images, &weight, None, output));
                 let input = written::<T>(dx.len(), |output| plan.input_gradient(&weight, &gradient, output));
                 (output, written(dw.len(), |output| plan.weight_gradient(&images, &gradient, output)), input)

@@ -2,6 +2,7 @@
 //! threads.
 
 mod convolution;
+mod matrix;
 #[path = "../noise.rs"]
 mod noise;
 mod passes;

@@ -13,7 +13,7 @@ use crate::vector::transpose;
 const TOGETHER: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     pub(super) channels: usize,
     /// Pixels of an image.
     pub(super) pixels: usize,
@@ -23,12 +23,12 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(channels: usize, pixels: usize, rows: usize) -> Self {
+    pub(crate) fn new(channels: usize, pixels: usize, rows: usize) -> Self {
         Self { channels, pixels, rows, lanes: tile::lanes(channels) }
     }
 
     /// Values of one panel.
-    pub(super) fn panel(&self) -> usize {
+    pub(crate) fn panel(&self) -> usize {
         self.rows * self.lanes
     }
 
@@ -55,7 +55,7 @@ impl Lanes {
         on_pieces(parts, parallel_for, |(panel, to)| self.pack_panel(*panel, weights, to));
     }
 
-    fn pack_panel(&self, panel: usize, images: &[f32], to: &mut [f32]) {
+    pub(crate) fn pack_panel(&self, panel: usize, images: &[f32], to: &mut [f32]) {
         if self.filled(panel) < self.lanes {
             to.fill(0.0);
         }

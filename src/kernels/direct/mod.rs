@@ -14,4 +14,5 @@ mod weight_gradient;
 
 pub(super) use gather::{forward, input_gradient};
 pub use geometry::Geometry;
+pub(super) use lanes::Lanes;
 pub(super) use weight_gradient::weight_gradient;

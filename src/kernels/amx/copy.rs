@@ -1,0 +1,99 @@
+//! Copies of activations and kernels in the layouts that tiles read.
+
+use half::bf16;
+
+use super::axis::Axis;
+use super::unit::SIDE;
+use crate::direct::Lanes;
+use crate::pieces::{ParallelFor, on_pieces};
+use crate::vector::scratch::{self, Kind};
+use crate::vector::{bf16_of, vectorized};
+
+/// Working memory as values of 16 bits: half as many f32 have room for them.
+pub(super) fn halves(memory: &mut [f32]) -> &mut [bf16] {
+    // SAFETY: two bf16 have the size and less than the alignment of an f32, and each pattern of bits is a value of both.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 2 * memory.len()) }
+}
+
+/// Images `[batch, height, width, channels]`, of which rows are copied.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) values: &'a [bf16],
+    pub(super) channels: usize,
+    pub(super) height: usize,
+    pub(super) width: usize,
+}
+
+/// Which places of a row are copied where: `places` pixels, each `every` behind the last, from `first` on, behind
+/// `margin` zeros to a row of `pitch` pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Spread {
+    pub(super) first: usize,
+    pub(super) every: usize,
+    pub(super) margin: usize,
+    pub(super) pitch: usize,
+}
+
+impl Spread {
+    pub(super) fn of(axis: &Axis, plane: usize) -> Self {
+        Self { first: axis.planes[plane], every: axis.every, margin: axis.margin, pitch: axis.pitch }
+    }
+}
+
+impl Rows<'_> {
+    /// Values of an image.
+    pub(super) fn image(&self) -> usize {
+        self.height * self.width * self.channels
+    }
+
+    /// Copies a row of each image to `[images, pitch, channels]`; without a row it is zeros, as is what lies behind.
+    pub(super) fn copy(&self, row: Option<usize>, spread: Spread, to: &mut [bf16]) {
+        let Spread { first, every, margin, pitch } = spread;
+        let Some(row) = row else { return to.fill(bf16::ZERO) };
+        let (channels, places) = (self.channels, self.width.saturating_sub(first).div_ceil(every));
+        let images = self.values.len() / self.image();
+        let (to, behind) = to.split_at_mut(images * pitch * channels);
+        behind.fill(bf16::ZERO);
+        for (image, to) in self.values.chunks(self.image()).zip(to.chunks_mut(pitch * channels)) {
+            let from = &image[row * self.width * channels..][..self.width * channels];
+            let (before, to) = to.split_at_mut(margin * channels);
+            let (to, behind) = to.split_at_mut(places * channels);
+            before.fill(bf16::ZERO);
+            behind.fill(bf16::ZERO);
+            if every == 1 {
+                to.copy_from_slice(&from[first * channels..]);
+                continue;
+            }
+            for (to, from) in to.chunks_mut(channels).zip(from.chunks(channels).skip(first).step_by(every)) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+}
+
+/// Kernels in f32 to right factors, `[panels][taps][source channels / 2][32 target channels][2]`.
+pub(super) fn pack_kernels(lanes: Lanes, taps: usize, weights: &[f32], parallel_for: ParallelFor, to: &mut [bf16]) {
+    let panel = lanes.panel();
+    on_pieces(to.chunks_mut(panel).enumerate(), parallel_for, |(number, to)| {
+        scratch::with(Kind::Own, [panel], |[rows]| {
+            lanes.pack_panel(*number, weights, rows);
+            vectorized(pair_kernels, (&*rows, taps, &mut **to));
+        });
+    });
+}
+
+/// Rows are `[channel][tap]`.
+#[inline(always)]
+fn pair_kernels((rows, taps, to): (&[f32], usize, &mut [bf16])) {
+    let of_tap = to.len() / taps;
+    for (pair, rows) in rows.chunks_exact(2 * taps * SIDE).enumerate() {
+        for tap in 0..taps {
+            let [one, other] = [tap, taps + tap].map(|row| &rows[row * SIDE..][..SIDE]);
+            let to = &mut to[tap * of_tap + pair * 2 * SIDE..][..2 * SIDE];
+            for (i, to) in to.chunks_exact_mut(2).enumerate() {
+                to[0] = bf16_of(one[i]);
+                to[1] = bf16_of(other[i]);
+            }
+        }
+    }
+}

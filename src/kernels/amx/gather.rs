@@ -1,0 +1,281 @@
+//! Forward pass and input gradient: blocks of 32 places of the target times 32 of its channels.
+//!
+//! The source is copied to `[planes][rows][images][pitch][channels]` (`axis.rs`); what a kernel of one pixel meets is
+//! read where it lies. A block runs on over ends of rows and images; the places between them, whose sums mean nothing,
+//! are not written. Every sum of a target pixel has one order, by kernel tap and then by channel, whatever the batch.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::axis::{Axis, Tap};
+use super::copy::{Rows, Spread, halves, pack_kernels};
+use super::unit::{Block, DEPTH, MatrixUnit, SIDE};
+use crate::direct::{Geometry, Lanes};
+use crate::epilogue::Epilogue;
+use crate::pieces::on_pieces;
+use crate::vector::scratch::{self, Kind};
+use crate::vector::{LANES, Routine, Set, Shared, Vector};
+
+/// Most values of the copy of a group of images, but at least one image: a part of the second cache.
+const GROUP: usize = 1 << 18;
+/// Fewer groups are copied beforehand, and each panel of target channels is a task of its own.
+const TASKS: usize = 8;
+
+/// A pass over a batch.
+struct Gather<'a> {
+    unit: MatrixUnit,
+    g: Geometry,
+    /// Height and width.
+    axes: [Axis; 2],
+    /// Channels of source and target.
+    channels: [usize; 2],
+    /// Images of a group.
+    images: usize,
+    source: &'a [bf16],
+    kernels: &'a [bf16],
+    epilogue: Option<Epilogue<'a, bf16>>,
+    target: Shared<bf16>,
+}
+
+/// The order of axes, channels and kernels in a pass.
+struct Direction<'a> {
+    axis: fn(&Geometry, usize) -> Axis,
+    /// Channels of source and target.
+    channels: [usize; 2],
+    lanes: Lanes,
+    weight: &'a [f32],
+}
+
+/// Writes the output. The unit takes the geometry, and the slices and `output` are as large as it says.
+pub(super) fn forward(
+    unit: MatrixUnit,
+    g: &Geometry,
+    x: &[bf16],
+    weight: &[f32],
+    epilogue: Option<Epilogue<bf16>>,
+    output: Shared<bf16>,
+) {
+    let depth = g.inputs * g.taps();
+    let lanes = Lanes::new(g.outputs, depth, depth);
+    let direction = Direction { axis: Axis::forward, channels: [g.inputs, g.outputs], lanes, weight };
+    run(unit, g, &direction, x, epilogue, output);
+}
+
+/// As [`forward`].
+pub(super) fn input_gradient(unit: MatrixUnit, g: &Geometry, weight: &[f32], gradient: &[bf16], x: Shared<bf16>) {
+    let lanes = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
+    let direction = Direction { axis: Axis::input_gradient, channels: [g.outputs, g.inputs], lanes, weight };
+    run(unit, g, &direction, gradient, None, x);
+}
+
+/// Whether each pixel meets one pixel, its own.
+fn is_pixelwise(g: &Geometry) -> bool {
+    g.kernel == [1, 1] && g.stride == 1 && g.padding == 0
+}
+
+fn run(
+    unit: MatrixUnit,
+    g: &Geometry,
+    direction: &Direction,
+    source: &[bf16],
+    epilogue: Option<Epilogue<bf16>>,
+    target: Shared<bf16>,
+) {
+    // Pixels of their own are as good as images of one pixel.
+    let pixels = if is_pixelwise(g) { g.pixels() } else { 1 };
+    let g = Geometry { batch: g.batch * pixels, size: if pixels > 1 { [1, 1] } else { g.size }, ..*g };
+    let axes = [0, 1].map(|number| (direction.axis)(&g, number));
+    let channels = direction.channels;
+    let mut gather = Gather { unit, g, axes, channels, images: 1, source, kernels: &[], epilogue, target };
+    gather.images = (GROUP / gather.copied(1)).clamp(1, g.batch);
+    let copied = if gather.is_copied_by_tasks() || gather.is_in_place() { 0 } else { gather.groups() };
+    let lengths = [channels[0] * g.taps() * channels[1], copied * gather.copied(gather.images)];
+    scratch::with(Kind::Shared, lengths.map(|length| length.div_ceil(2)), |memory| {
+        let [kernels, copies] = memory.map(halves);
+        pack_kernels(direction.lanes, g.taps(), direction.weight, g.parallel_for, kernels);
+        Gather { kernels, ..gather }.run(copies);
+    });
+}
+
+impl Gather<'_> {
+    fn groups(&self) -> usize {
+        self.g.batch.div_ceil(self.images)
+    }
+
+    fn group(&self, number: usize) -> Range<usize> {
+        number * self.images..self.g.batch.min((number + 1) * self.images)
+    }
+
+    /// Blocks read whole tiles.
+    fn is_in_place(&self) -> bool {
+        is_pixelwise(&self.g) && self.g.batch >= SIDE
+    }
+
+    fn is_copied_by_tasks(&self) -> bool {
+        self.groups() >= TASKS
+    }
+
+    /// Values of the copy of some images; the last block reads beyond the last place.
+    fn copied(&self, images: usize) -> usize {
+        let [rows, columns] = &self.axes;
+        let lines = rows.planes.len() * columns.planes.len() * rows.places;
+        (lines * images * columns.pitch + SIDE + 2 * columns.pitch) * self.channels[0]
+    }
+
+    fn run(&self, copies: &mut [bf16]) {
+        let (parallel_for, panels) = (self.g.parallel_for, self.channels[1] / SIDE);
+        let copied = self.copied(self.images);
+        if self.is_in_place() {
+            return parallel_for(self.groups() * panels, &|task| {
+                let (group, panel) = (self.group(task / panels), task % panels);
+                self.sum(self.source, group.start, group, panel..panel + 1);
+            });
+        }
+        if self.is_copied_by_tasks() {
+            return parallel_for(self.groups(), &|group| {
+                scratch::with(Kind::Own, [copied.div_ceil(2)], |[memory]| {
+                    let copy = halves(memory);
+                    self.copy(self.group(group), copy);
+                    self.sum(copy, 0, self.group(group), 0..panels);
+                });
+            });
+        }
+        on_pieces(copies.chunks_mut(copied).enumerate(), parallel_for, |(group, to)| self.copy(self.group(*group), to));
+        parallel_for(self.groups() * panels, &|task| {
+            let (group, panel) = (task / panels, task % panels);
+            self.sum(&copies[group * copied..][..copied], 0, self.group(group), panel..panel + 1);
+        });
+    }
+
+    fn copy(&self, images: Range<usize>, to: &mut [bf16]) {
+        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
+        let mut source = Rows { values: self.source, channels, height: rows.source, width: columns.source };
+        source.values = &self.source[images.start * source.image()..images.end * source.image()];
+        let line = images.len() * columns.pitch * channels;
+        let (lines, behind) = to.split_at_mut(rows.planes.len() * columns.planes.len() * rows.places * line);
+        for (number, to) in lines.chunks_mut(line).enumerate() {
+            let (plane, place) = (number / rows.places, number % rows.places);
+            let row = rows.coordinate(plane / columns.planes.len(), place);
+            source.copy(row, Spread::of(columns, plane % columns.planes.len()), to);
+        }
+        behind.fill(bf16::ZERO);
+    }
+
+    /// Writes some panels of the target of a group of images, whose places lie in `source` from `start` on.
+    fn sum(&self, source: &[bf16], start: usize, images: Range<usize>, panels: Range<usize>) {
+        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
+        let line = images.len() * columns.pitch;
+        let tiles = self.unit.tiles();
+        let mut sums = Sums([0.0; SIDE * SIDE]);
+        let mut steps = Vec::new();
+        for panel in panels {
+            for (y, x) in (0..rows.phases.len()).flat_map(|y| (0..columns.phases.len()).map(move |x| (y, x))) {
+                for (places, taps) in rows.runs(y) {
+                    let taps = taps.iter().flat_map(|row| columns.phases[x].iter().map(move |column| [row, column]));
+                    steps.clear();
+                    taps.for_each(|tap| self.push_steps(tap, line, panel, &mut steps));
+                    let mut place = Place { row: places.start, image: 0, column: 0 };
+                    let end = places.end * line;
+                    for first in (places.start * line..end).step_by(SIDE) {
+                        // What lies behind the last pixel is no copy: the last block begins earlier.
+                        let reach = start + first + SIDE;
+                        let back = if self.is_in_place() { reach.saturating_sub(self.g.batch) } else { 0 };
+                        let block = Block {
+                            left: source.as_ptr().wrapping_add((start + first - back) * channels),
+                            left_row: channels,
+                            right: self.kernels.as_ptr(),
+                            steps: &steps,
+                            sums: sums.0.as_mut_ptr(),
+                            sums_row: SIDE,
+                            fresh: true,
+                        };
+                        // SAFETY: the places of a run with their taps lie in the copy or, in place, in the batch, which
+                        // begins at least `back` places before the last block.
+                        unsafe { tiles.multiply(&block) };
+                        let mut to = [None; SIDE];
+                        for to in &mut to[back..(back + end - first).min(SIDE)] {
+                            *to = self.target(&place, [y, x], images.start, panel);
+                            place.advance([images.len(), columns.pitch]);
+                        }
+                        let channel = panel * SIDE;
+                        let write = Write { sums: &sums, to, channel, epilogue: self.epilogue, target: self.target };
+                        // SAFETY: `best` is a set of this processor, and each pixel's channels are written by one task.
+                        unsafe { Set::best().run(&write) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// The steps of one kernel tap, from a place of the first row on.
+    fn push_steps(&self, [row, column]: [&Tap; 2], line: usize, panel: usize, steps: &mut Vec<[isize; 2]>) {
+        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
+        let plane = row.plane * columns.planes.len() + column.plane;
+        let places = ((plane * rows.places) as isize + row.shift) * line as isize + column.shift;
+        let source = (places + columns.margin as isize) * channels as isize;
+        let tap = row.number * self.g.kernel[1] + column.number;
+        let kernel = (panel * self.g.taps() + tap) * channels * SIDE;
+        let size = size_of::<bf16>() as isize;
+        let step = |first: usize| [(source + first as isize) * size, (kernel + first * SIDE) as isize * size];
+        steps.extend((0..channels).step_by(DEPTH).map(step));
+    }
+
+    /// The first value of a place's channels in the target, if it is one of the phase.
+    fn target(&self, place: &Place, [y, x]: [usize; 2], first: usize, panel: usize) -> Option<usize> {
+        let [rows, columns] = &self.axes;
+        let (row, column) = (y + place.row * rows.phases.len(), x + place.column * columns.phases.len());
+        let pixel = ((first + place.image) * rows.target + row) * columns.target + column;
+        (place.column < columns.count(x)).then_some(pixel * self.channels[1] + panel * SIDE)
+    }
+}
+
+/// A place of a phase of the target.
+struct Place {
+    row: usize,
+    image: usize,
+    column: usize,
+}
+
+impl Place {
+    fn advance(&mut self, [images, pitch]: [usize; 2]) {
+        self.column += 1;
+        if self.column == pitch {
+            (self.column, self.image) = (0, self.image + 1);
+        }
+        if self.image == images {
+            (self.image, self.row) = (0, self.row + 1);
+        }
+    }
+}
+
+/// The sums of a block, `[places][channels]`.
+#[repr(align(64))]
+struct Sums([f32; SIDE * SIDE]);
+
+/// Rounds sums to the target.
+struct Write<'a> {
+    sums: &'a Sums,
+    /// Where the channels of each place lie in the target.
+    to: [Option<usize>; SIDE],
+    channel: usize,
+    epilogue: Option<Epilogue<'a, bf16>>,
+    target: Shared<bf16>,
+}
+
+impl Routine for Write<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        for (sums, to) in self.sums.0.as_chunks::<SIDE>().0.iter().zip(self.to) {
+            let Some(to) = to else { continue };
+            let sums = match self.epilogue {
+                Some(epilogue) => &epilogue.channels(*sums, self.channel, to),
+                None => sums,
+            };
+            for first in (0..SIDE).step_by(LANES) {
+                // SAFETY: passed on to the caller.
+                unsafe { V::load(sums.as_ptr().add(first)).store_bf16(self.target.at(to + first)) };
+            }
+        }
+    }
+}

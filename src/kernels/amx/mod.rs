@@ -1,0 +1,65 @@
+//! Convolutions of bf16 by the definition on a matrix unit: sums in f32 of products of bf16, to which kernels are
+//! rounded too.
+//!
+//! Read `unit.rs` for the product of a block and `axis.rs` for how a block finds its pixels; `gather.rs` and
+//! `weight_gradient.rs` are the products, `copy.rs` has the layouts that they read. The unit's bits are its own: it adds
+//! in another order than the other algorithms and takes subnormal numbers for zero.
+
+mod axis;
+mod copy;
+mod emulation;
+mod gather;
+mod unit;
+
+use std::mem::MaybeUninit;
+
+use half::bf16;
+
+use crate::direct::Geometry;
+use crate::epilogue::Epilogue;
+use crate::vector::Shared;
+pub use unit::MatrixUnit;
+
+/// Most pixels of a kernel's side: more would leave the zeros between two rows.
+const MOST_TAPS: usize = 16;
+
+/// The plan of a convolution on a matrix unit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Products {
+    unit: MatrixUnit,
+    geometry: Geometry,
+}
+
+impl Products {
+    /// Whole tiles of channels are all that the unit takes: others, and a network's first layer, are as fast without.
+    pub(super) fn new(unit: MatrixUnit, geometry: Geometry) -> Option<Self> {
+        let Geometry { batch, inputs, outputs, kernel, padding, .. } = geometry;
+        let is_whole = [inputs, outputs].iter().all(|channels| *channels > 0 && channels.is_multiple_of(unit::SIDE));
+        let is_usual = kernel.iter().all(|side| *side <= MOST_TAPS && padding < *side);
+        (batch > 0 && is_whole && is_usual).then_some(Self { unit, geometry })
+    }
+    /// [`crate::Convolution::forward`].
+    pub(super) fn forward(
+        &self,
+        x: &[bf16],
+        weight: &[f32],
+        epilogue: Option<Epilogue<bf16>>,
+        output: &mut [MaybeUninit<bf16>],
+    ) {
+        self.check([x.len(), weight.len(), output.len()]);
+        gather::forward(self.unit, &self.geometry, x, weight, epilogue, Shared(output.as_mut_ptr().cast()));
+    }
+
+    /// [`crate::Convolution::input_gradient`].
+    pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[bf16], x: &mut [MaybeUninit<bf16>]) {
+        self.check([x.len(), weight.len(), gradient.len()]);
+        gather::input_gradient(self.unit, &self.geometry, weight, gradient, Shared(x.as_mut_ptr().cast()));
+    }
+
+    /// Panics unless input, weight and output have the geometry's size.
+    fn check(&self, lengths: [usize; 3]) {
+        let g = &self.geometry;
+        let [pixels, outputs] = [g.size.iter().product::<usize>(), g.pixels()].map(|pixels| g.batch * pixels);
+        assert_eq!(lengths, [pixels * g.inputs, g.inputs * g.outputs * g.taps(), outputs * g.outputs], "sizes");
+    }
+}
