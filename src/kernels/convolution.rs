@@ -78,6 +78,9 @@ impl Convolution {
 
     /// Writes the gradient of the weight, `[outputs, inputs, height, width]`.
     pub fn weight_gradient<T: Activation>(&self, x: &[T], gradient: &[T], weight: &mut [MaybeUninit<f32>]) {
+        if let (Some(products), Some(x), Some(gradient)) = (self.products, T::as_bf16(x), T::as_bf16(gradient)) {
+            return products.weight_gradient(x, gradient, weight);
+        }
         match self.winograd {
             Some(plan) => plan.weight_gradient(x, gradient, weight),
             None => direct::weight_gradient(&self.geometry, x, gradient, weight),

@@ -1,13 +1,15 @@
 //! Copies of activations and kernels in the layouts that tiles read.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::axis::Axis;
-use super::unit::SIDE;
+use super::unit::{DEPTH, SIDE};
 use crate::direct::Lanes;
 use crate::pieces::{ParallelFor, on_pieces};
 use crate::vector::scratch::{self, Kind};
-use crate::vector::{bf16_of, vectorized};
+use crate::vector::{LANES, Routine, Set, Vector, bf16_of, load, turned, vectorized};
 
 /// Working memory as values of 16 bits: half as many f32 have room for them.
 pub(super) fn halves(memory: &mut [f32]) -> &mut [bf16] {
@@ -40,9 +42,13 @@ impl Spread {
     }
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    pub(super) fn of(&self, images: &Range<usize>) -> Rows<'a> {
+        Rows { values: &self.values[images.start * self.image()..images.end * self.image()], ..*self }
+    }
+
     /// Values of an image.
-    pub(super) fn image(&self) -> usize {
+    fn image(&self) -> usize {
         self.height * self.width * self.channels
     }
 
@@ -93,6 +99,71 @@ fn pair_kernels((rows, taps, to): (&[f32], usize, &mut [bf16])) {
             for (i, to) in to.chunks_exact_mut(2).enumerate() {
                 to[0] = bf16_of(one[i]);
                 to[1] = bf16_of(other[i]);
+            }
+        }
+    }
+}
+
+/// Places `[places][channels]` to right factors, `[channels / 32][places / 2][32][2]`.
+pub(super) fn pair_places(from: &[bf16], channels: usize, to: &mut [bf16]) {
+    vectorized(pairs_of_places, (from, channels, to));
+}
+
+#[inline(always)]
+fn pairs_of_places((from, channels, to): (&[bf16], usize, &mut [bf16])) {
+    let panel = from.len() / channels * SIDE;
+    for (pair, places) in from.chunks_exact(2 * channels).enumerate() {
+        let (one, other) = places.split_at(channels);
+        for (number, to) in to.chunks_exact_mut(panel).enumerate() {
+            let [one, other] = [one, other].map(|place| &place[number * SIDE..][..SIDE]);
+            for (i, to) in to[pair * 2 * SIDE..][..2 * SIDE].chunks_exact_mut(2).enumerate() {
+                to.copy_from_slice(&[one[i], other[i]]);
+            }
+        }
+    }
+}
+
+/// Places `[places][channels]` to left factors, `[channels][step]`, with zeros behind the places.
+pub(super) fn turn(from: &[bf16], channels: usize, to: &mut [bf16], step: usize) {
+    let places = from.len() / channels;
+    assert!(from.len().is_multiple_of(channels * DEPTH) && channels.is_multiple_of(LANES), "whole squares");
+    assert!(places <= step && channels * step <= to.len(), "there is room for the channels");
+    to.chunks_mut(step).for_each(|to| to[places..].fill(bf16::ZERO));
+    // SAFETY: as asserted; `best` is a set of this processor.
+    unsafe { Set::best().run(&Turn { from: from.as_ptr(), channels, places, to: to.as_mut_ptr(), step }) };
+}
+
+struct Turn {
+    from: *const bf16,
+    channels: usize,
+    places: usize,
+    to: *mut bf16,
+    step: usize,
+}
+
+impl Routine for Turn {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        for place in (0..self.places).step_by(DEPTH) {
+            for channel in (0..self.channels).step_by(LANES) {
+                // Pairs of places are lanes of 32 bits, which are only moved.
+                let mut pairs = [[0_u32; LANES]; LANES];
+                for (i, pairs) in pairs.iter_mut().enumerate() {
+                    // SAFETY: passed on to the caller.
+                    let [one, other] = [0, 1].map(|odd| unsafe {
+                        let from = self.from.add((place + 2 * i + odd) * self.channels + channel);
+                        &*from.cast::<[bf16; LANES]>()
+                    });
+                    for (lane, pair) in pairs.iter_mut().enumerate() {
+                        *pair = u32::from(one[lane].to_bits()) | u32::from(other[lane].to_bits()) << 16;
+                    }
+                }
+                // SAFETY: as above; the square has sixteen rows.
+                unsafe {
+                    for (i, lanes) in turned(load::<V>(pairs.as_ptr().cast(), LANES)).into_iter().enumerate() {
+                        lanes.store(self.to.add((channel + i) * self.step + place).cast());
+                    }
+                }
             }
         }
     }

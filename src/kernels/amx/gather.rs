@@ -150,8 +150,7 @@ impl Gather<'_> {
 
     fn copy(&self, images: Range<usize>, to: &mut [bf16]) {
         let ([rows, columns], channels) = (&self.axes, self.channels[0]);
-        let mut source = Rows { values: self.source, channels, height: rows.source, width: columns.source };
-        source.values = &self.source[images.start * source.image()..images.end * source.image()];
+        let source = Rows { values: self.source, channels, height: rows.source, width: columns.source }.of(&images);
         let line = images.len() * columns.pitch * channels;
         let (lines, behind) = to.split_at_mut(rows.planes.len() * columns.planes.len() * rows.places * line);
         for (number, to) in lines.chunks_mut(line).enumerate() {

@@ -10,6 +10,7 @@ mod copy;
 mod emulation;
 mod gather;
 mod unit;
+mod weight_gradient;
 
 use std::mem::MaybeUninit;
 
@@ -54,6 +55,12 @@ impl Products {
     pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[bf16], x: &mut [MaybeUninit<bf16>]) {
         self.check([x.len(), weight.len(), gradient.len()]);
         gather::input_gradient(self.unit, &self.geometry, weight, gradient, Shared(x.as_mut_ptr().cast()));
+    }
+
+    /// [`crate::Convolution::weight_gradient`].
+    pub(super) fn weight_gradient(&self, x: &[bf16], gradient: &[bf16], weight: &mut [MaybeUninit<f32>]) {
+        self.check([x.len(), weight.len(), gradient.len()]);
+        weight_gradient::weight_gradient(self.unit, &self.geometry, x, gradient, weight);
     }
 
     /// Panics unless input, weight and output have the geometry's size.
