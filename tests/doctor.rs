@@ -27,7 +27,7 @@ fn the_doctor_names_every_backend_and_how_to_get_what_is_missing() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn instructions_are_within_those_of_onednns_variable() {
-    use kiln_kernels::Set;
+    use kiln_kernels::{MatrixUnit, Set};
     let said = |most: &str| {
         let output = Workplace::new().bare(&["doctor"]).env("ONEDNN_MAX_CPU_ISA", most).output().unwrap();
         let said = succeeded(&output);
@@ -38,4 +38,6 @@ fn instructions_are_within_those_of_onednns_variable() {
     assert_eq!(said("AVX2_VNNI").contains(", AVX2"), has(Set::Avx2));
     assert_eq!(said("AVX512_CORE_BF16").contains(", AVX-512"), has(Set::Avx512));
     assert_eq!(said("DEFAULT").contains(", AVX-512"), has(Set::Avx512));
+    assert!(!said("AVX512_CORE_BF16").contains("AMX"));
+    assert_eq!(said("DEFAULT").contains("AMX"), MatrixUnit::of_machine().is_some());
 }

@@ -30,8 +30,10 @@ impl Convolution {
         Self { geometry, is_direct, winograd, products: None }.on(MatrixUnit::of_machine())
     }
 
-    /// The same plan with another matrix unit, or without one.
+    /// The same plan with another matrix unit, or without one. Panics if the machine lacks it.
     pub fn on(self, unit: Option<MatrixUnit>) -> Self {
+        let is_there = [None, Some(MatrixUnit::Emulated), MatrixUnit::of_machine()].contains(&unit);
+        assert!(is_there, "the machine has the matrix unit");
         Self { products: unit.and_then(|unit| Products::new(unit, self.geometry)), ..self }
     }
 

@@ -2,11 +2,11 @@
 //!
 //! What is here has the same bits on every instruction set and with any number of threads: all sets execute one order
 //! of operations ([`Set`]), and work is split by the sizes alone. Images are `[batch, height, width, channels]` of
-//! f32, bf16 or f16 ([`Activation`]); arithmetic is f32. The caller brings the memory and, as a [`ParallelFor`], the
-//! threads.
+//! f32, bf16 or f16 ([`Activation`]); arithmetic is f32, except that a [`MatrixUnit`] multiplies bf16, in an order of its
+//! own. The caller brings the memory and, as a [`ParallelFor`], the threads.
 //!
-//! - [`Convolution`]: the three products of a convolution, by Winograd's algorithm (`winograd`) where it applies, else
-//!   by the definition (`direct`).
+//! - [`Convolution`]: the three products of a convolution, on a matrix unit (`amx`) where there is one, else by
+//!   Winograd's algorithm (`winograd`) where it applies, else by the definition (`direct`).
 //! - [`BatchNorm`]: statistics, gradients, and the [`Epilogue`] that may follow a convolution while its output is in a
 //!   cache.
 //! - [`update`]: one pass of SGD or AdamW over parameters, sums and norms.

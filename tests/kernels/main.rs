@@ -6,6 +6,9 @@ mod matrix;
 #[path = "../noise.rs"]
 mod noise;
 mod passes;
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#[path = "../skipped.rs"]
+mod skipped;
 mod winograd;
 
 use half::{bf16, f16};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::axis::Axis;
-use super::unit::{DEPTH, SIDE};
+use super::block::{DEPTH, SIDE};
 use crate::direct::Lanes;
 use crate::pieces::{ParallelFor, on_pieces};
 use crate::vector::scratch::{self, Kind};
@@ -13,7 +13,7 @@ use crate::vector::{LANES, Routine, Set, Vector, bf16_of, load, turned, vectoriz
 
 /// Working memory as values of 16 bits: half as many f32 have room for them.
 pub(super) fn halves(memory: &mut [f32]) -> &mut [bf16] {
-    // SAFETY: two bf16 have the size and less than the alignment of an f32, and each pattern of bits is a value of both.
+    // SAFETY: two bf16 have the size of an f32 and need less alignment, and both are values for each pattern of bits.
     unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 2 * memory.len()) }
 }
 

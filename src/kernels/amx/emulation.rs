@@ -4,12 +4,12 @@
 //! for each product of tiles, and their sum is added to what was there. Every operation rounds to the nearest, the even
 //! one of two; subnormal operands and results count as zero.
 
-use super::unit::{Block, SIDE, TILE};
+use super::block::{Block, SIDE, TILE};
 use crate::vector::vectorized;
 
 type Tile<T> = [[T; TILE]; TILE];
 
-/// The contract is that of [`super::unit::Tiles::multiply`].
+/// The contract is that of [`Block`].
 pub(super) unsafe fn multiply(block: &Block) {
     let [left_row, right_row] = [block.left_row, 2 * SIDE];
     for (row, column) in [(0, 0), (0, TILE), (TILE, 0), (TILE, TILE)] {

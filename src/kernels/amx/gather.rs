@@ -9,15 +9,17 @@ use std::ops::Range;
 use half::bf16;
 
 use super::axis::{Axis, Tap};
+use super::block::{Block, DEPTH, SIDE};
 use super::copy::{Rows, Spread, halves, pack_kernels};
-use super::unit::{Block, DEPTH, MatrixUnit, SIDE};
+use super::unit::MatrixUnit;
+use crate::activation::Activation;
 use crate::direct::{Geometry, Lanes};
 use crate::epilogue::Epilogue;
 use crate::pieces::on_pieces;
 use crate::vector::scratch::{self, Kind};
 use crate::vector::{LANES, Routine, Set, Shared, Vector};
 
-/// Most values of the copy of a group of images, but at least one image: a part of the second cache.
+/// Most values of a group of images, of source or target, but at least one image: a part of the second cache.
 const GROUP: usize = 1 << 18;
 /// Fewer groups are copied beforehand, and each panel of target channels is a task of its own.
 const TASKS: usize = 8;
@@ -88,8 +90,9 @@ fn run(
     let axes = [0, 1].map(|number| (direction.axis)(&g, number));
     let channels = direction.channels;
     let mut gather = Gather { unit, g, axes, channels, images: 1, source, kernels: &[], epilogue, target };
-    gather.images = (GROUP / gather.copied(1)).clamp(1, g.batch);
-    let copied = if gather.is_copied_by_tasks() || gather.is_in_place() { 0 } else { gather.groups() };
+    let written = channels[1] * gather.axes[0].target * gather.axes[1].target;
+    gather.images = (GROUP / gather.copied(1).max(written)).clamp(1, g.batch);
+    let copied = if gather.groups() >= TASKS || gather.is_in_place() { 0 } else { gather.groups() };
     let lengths = [channels[0] * g.taps() * channels[1], copied * gather.copied(gather.images)];
     scratch::with(Kind::Shared, lengths.map(|length| length.div_ceil(2)), |memory| {
         let [kernels, copies] = memory.map(halves);
@@ -112,10 +115,6 @@ impl Gather<'_> {
         is_pixelwise(&self.g) && self.g.batch >= SIDE
     }
 
-    fn is_copied_by_tasks(&self) -> bool {
-        self.groups() >= TASKS
-    }
-
     /// Values of the copy of some images; the last block reads beyond the last place.
     fn copied(&self, images: usize) -> usize {
         let [rows, columns] = &self.axes;
@@ -125,26 +124,29 @@ impl Gather<'_> {
 
     fn run(&self, copies: &mut [bf16]) {
         let (parallel_for, panels) = (self.g.parallel_for, self.channels[1] / SIDE);
-        let copied = self.copied(self.images);
-        if self.is_in_place() {
-            return parallel_for(self.groups() * panels, &|task| {
-                let (group, panel) = (self.group(task / panels), task % panels);
-                self.sum(self.source, group.start, group, panel..panel + 1);
-            });
-        }
-        if self.is_copied_by_tasks() {
-            return parallel_for(self.groups(), &|group| {
+        let (copied, groups) = (self.copied(self.images), self.groups());
+        if groups >= TASKS {
+            return parallel_for(groups, &|group| {
+                let images = self.group(group);
+                if self.is_in_place() {
+                    return self.sum(self.source, images.start, images, 0..panels);
+                }
                 scratch::with(Kind::Own, [copied.div_ceil(2)], |[memory]| {
                     let copy = halves(memory);
-                    self.copy(self.group(group), copy);
-                    self.sum(copy, 0, self.group(group), 0..panels);
+                    self.copy(images.clone(), copy);
+                    self.sum(copy, 0, images, 0..panels);
                 });
             });
         }
-        on_pieces(copies.chunks_mut(copied).enumerate(), parallel_for, |(group, to)| self.copy(self.group(*group), to));
-        parallel_for(self.groups() * panels, &|task| {
-            let (group, panel) = (task / panels, task % panels);
-            self.sum(&copies[group * copied..][..copied], 0, self.group(group), panel..panel + 1);
+        let pieces = copies.chunks_mut(copied).enumerate();
+        on_pieces(pieces, parallel_for, |(group, to)| self.copy(self.group(*group), to));
+        parallel_for(groups * panels, &|task| {
+            let (images, number) = (self.group(task / panels), task / panels);
+            let (source, start) = match copies.chunks(copied).nth(number) {
+                Some(copy) => (copy, 0),
+                None => (self.source, images.start),
+            };
+            self.sum(source, start, images, task % panels..task % panels + 1);
         });
     }
 
@@ -252,7 +254,7 @@ impl Place {
 #[repr(align(64))]
 struct Sums([f32; SIDE * SIDE]);
 
-/// Rounds sums to the target.
+/// Rounds sums to the target, and applies the epilogue to the rounded values.
 struct Write<'a> {
     sums: &'a Sums,
     /// Where the channels of each place lie in the target.
@@ -267,13 +269,17 @@ impl Routine for Write<'_> {
     unsafe fn run<V: Vector>(&self) {
         for (sums, to) in self.sums.0.as_chunks::<SIDE>().0.iter().zip(self.to) {
             let Some(to) = to else { continue };
-            let sums = match self.epilogue {
-                Some(epilogue) => &epilogue.channels(*sums, self.channel, to),
-                None => sums,
-            };
             for first in (0..SIDE).step_by(LANES) {
-                // SAFETY: passed on to the caller.
-                unsafe { V::load(sums.as_ptr().add(first)).store_bf16(self.target.at(to + first)) };
+                let (at, channel) = (self.target.at(to + first), self.channel + first);
+                // SAFETY: passed on to the caller; an array has the alignment of its values.
+                unsafe {
+                    V::load(sums.as_ptr().add(first)).store_bf16(at);
+                    if let Some(epilogue) = &self.epilogue {
+                        let values = at.cast::<[bf16; LANES]>();
+                        let rounded = values.read().map(bf16::widened);
+                        values.write(epilogue.channels(rounded, channel, to + first).map(bf16::of));
+                    }
+                }
             }
         }
     }

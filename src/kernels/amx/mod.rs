@@ -1,11 +1,14 @@
 //! Convolutions of bf16 by the definition on a matrix unit: sums in f32 of products of bf16, to which kernels are
 //! rounded too.
 //!
-//! Read `unit.rs` for the product of a block and `axis.rs` for how a block finds its pixels; `gather.rs` and
-//! `weight_gradient.rs` are the products, `copy.rs` has the layouts that they read. The unit's bits are its own: it adds
-//! in another order than the other algorithms and takes subnormal numbers for zero.
+//! Read `block.rs` for the product of a block and `axis.rs` for how a block finds its pixels; `gather.rs` and
+//! `weight_gradient.rs` are the products, `copy.rs` has the layouts that they read. The unit's bits are its own: it
+//! adds in another order than the other algorithms and takes subnormal numbers for zero.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod assembly;
 mod axis;
+mod block;
 mod copy;
 mod emulation;
 mod gather;
@@ -35,7 +38,7 @@ impl Products {
     /// Whole tiles of channels are all that the unit takes: others, and a network's first layer, are as fast without.
     pub(super) fn new(unit: MatrixUnit, geometry: Geometry) -> Option<Self> {
         let Geometry { batch, inputs, outputs, kernel, padding, .. } = geometry;
-        let is_whole = [inputs, outputs].iter().all(|channels| *channels > 0 && channels.is_multiple_of(unit::SIDE));
+        let is_whole = [inputs, outputs].iter().all(|channels| *channels > 0 && channels.is_multiple_of(block::SIDE));
         let is_usual = kernel.iter().all(|side| *side <= MOST_TAPS && padding < *side);
         (batch > 0 && is_whole && is_usual).then_some(Self { unit, geometry })
     }

@@ -2,8 +2,8 @@
 //!
 //! The input is copied channel by channel, `[planes][rows][inputs][images * pitch]`, so that a kernel tap is a distance
 //! between left factors; the gradient of the output lies in pairs of places, with zeros where a row is longer than the
-//! image. Some images are copied at a time. The sums of few channels are split into parts of the places, which are added
-//! in order; all splits follow from the sizes.
+//! image. Some images are copied at a time. The sums of few channels are split into parts of the places, which are
+//! added in order; all splits follow from the sizes.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -11,8 +11,9 @@ use std::ops::Range;
 use half::bf16;
 
 use super::axis::Axis;
+use super::block::{Block, DEPTH, SIDE};
 use super::copy::{Rows, Spread, halves, pair_places, turn};
-use super::unit::{Block, DEPTH, MatrixUnit, SIDE};
+use super::unit::MatrixUnit;
 use crate::direct::Geometry;
 use crate::pieces::on_pieces;
 use crate::vector::scratch::{self, Kind};

@@ -3,7 +3,7 @@
 use std::thread::available_parallelism;
 
 use kiln_engine::parallel::BackendKind;
-use kiln_kernels::Set;
+use kiln_kernels::{MatrixUnit, Set};
 use kiln_system::Result;
 use kiln_training::{backend, backend_name, default_backend, is_compiled};
 
@@ -40,7 +40,8 @@ pub fn doctor() {
     );
     let cores = available_parallelism().map_or(1, usize::from);
     let memory = memory_of_machine().map_or(String::new(), |memory| format!(", {} of memory", bytes(memory)));
-    line("processor", format!("{cores} threads, {}{memory}", instructions()));
+    let unit = MatrixUnit::of_machine().map_or("", |_| ", a matrix unit for bf16 (AMX)");
+    line("processor", format!("{cores} threads, {}{unit}{memory}", instructions()));
     for (kind, build) in BACKENDS {
         let found = if is_compiled(kind) {
             devices(kind).unwrap_or_else(|error| vec![format!("cannot run: {error}")])
