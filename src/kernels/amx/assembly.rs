@@ -6,10 +6,39 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 use half::bf16;
 
-use super::block::{Block, SIDE, TILE};
+use super::block::{Block, DEPTH, SIDE, TILE};
+use super::emulation;
+
+/// Whether the unit is there, may be used, and multiplies small integers, exact in any order, as its emulation does.
+pub(super) fn is_usable() -> bool {
+    let values = |first: usize| -> Vec<bf16> {
+        let value = |i: usize| bf16::from_f32((i * 7919 % 1009 % 15) as f32 - 7.0);
+        (first..first + 2 * SIDE * DEPTH).map(value).collect()
+    };
+    let (left, right) = (values(1), values(500));
+    let steps =
+        [0, 1].map(|i| [i * DEPTH * size_of::<bf16>(), i * SIDE * DEPTH * size_of::<bf16>()].map(|to| to as isize));
+    let product = |multiply: unsafe fn(&Block)| {
+        let mut sums = vec![f32::NAN; SIDE * SIDE];
+        for fresh in [true, false] {
+            let (left, right, left_row) = (left.as_ptr(), right.as_ptr(), 2 * DEPTH);
+            let block = Block { left, left_row, right, steps: &steps, sums: sums.as_mut_ptr(), sums_row: SIDE, fresh };
+            // SAFETY: two steps of 32 rows or columns of 32 values.
+            unsafe { multiply(&block) };
+        }
+        sums
+    };
+    if !is_granted() {
+        return false;
+    }
+    configure();
+    let found = product(multiply);
+    release();
+    found == product(emulation::multiply)
+}
 
 /// Whether processor and system have the unit and let this process use it.
-pub(super) fn is_granted() -> bool {
+fn is_granted() -> bool {
     // OSXSAVE; then AMX-BF16 and AMX-TILE.
     let has = |bits: u32, wanted: u32| bits & wanted == wanted;
     let has_states = __cpuid(0).eax >= 7 && has(__cpuid(1).ecx, 1 << 27);

@@ -78,6 +78,11 @@ impl Axis {
         axis
     }
 
+    /// The axis of a copy of the target, with rows as long as those of the source's copy.
+    pub(super) fn of_target(&self) -> Self {
+        Self { source: self.target, every: 1, planes: vec![0], places: self.target, margin: 0, ..self.clone() }
+    }
+
     /// Target places of a phase.
     pub(super) fn count(&self, phase: usize) -> usize {
         self.target.saturating_sub(phase).div_ceil(self.phases.len())

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::axis::Axis;
+use super::axis::{Axis, Tap};
 use super::block::{DEPTH, SIDE};
 use crate::direct::Lanes;
 use crate::pieces::{ParallelFor, on_pieces};
@@ -17,60 +17,49 @@ pub(super) fn halves(memory: &mut [f32]) -> &mut [bf16] {
     unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 2 * memory.len()) }
 }
 
-/// Images `[batch, height, width, channels]`, of which rows are copied.
+/// Images `[batch, height, width, channels]`, which are copied in lines: rows of a plane of some images,
+/// `[images][pitch][channels]`.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct Source<'a> {
     pub(super) values: &'a [bf16],
     pub(super) channels: usize,
-    pub(super) height: usize,
-    pub(super) width: usize,
+    /// Height and width.
+    pub(super) axes: &'a [Axis; 2],
 }
 
-/// Which places of a row are copied where: `places` pixels, each `every` behind the last, from `first` on, behind
-/// `margin` zeros to a row of `pitch` pixels.
-#[derive(Clone, Copy)]
-pub(super) struct Spread {
-    pub(super) first: usize,
-    pub(super) every: usize,
-    pub(super) margin: usize,
-    pub(super) pitch: usize,
-}
-
-impl Spread {
-    pub(super) fn of(axis: &Axis, plane: usize) -> Self {
-        Self { first: axis.planes[plane], every: axis.every, margin: axis.margin, pitch: axis.pitch }
-    }
-}
-
-impl<'a> Rows<'a> {
-    pub(super) fn of(&self, images: &Range<usize>) -> Rows<'a> {
-        Rows { values: &self.values[images.start * self.image()..images.end * self.image()], ..*self }
+impl Source<'_> {
+    /// Lines of all planes.
+    pub(super) fn lines(&self) -> usize {
+        let [rows, columns] = self.axes;
+        rows.planes.len() * columns.planes.len() * rows.places
     }
 
-    /// Values of an image.
-    fn image(&self) -> usize {
-        self.height * self.width * self.channels
+    /// The first line of the plane in which two taps lie.
+    pub(super) fn plane(&self, [row, column]: [&Tap; 2]) -> usize {
+        let [rows, columns] = self.axes;
+        (row.plane * columns.planes.len() + column.plane) * rows.places
     }
 
-    /// Copies a row of each image to `[images, pitch, channels]`; without a row it is zeros, as is what lies behind.
-    pub(super) fn copy(&self, row: Option<usize>, spread: Spread, to: &mut [bf16]) {
-        let Spread { first, every, margin, pitch } = spread;
-        let Some(row) = row else { return to.fill(bf16::ZERO) };
-        let (channels, places) = (self.channels, self.width.saturating_sub(first).div_ceil(every));
-        let images = self.values.len() / self.image();
-        let (to, behind) = to.split_at_mut(images * pitch * channels);
+    /// Copies a line, with zeros for what is not on the images and behind them.
+    pub(super) fn copy(&self, images: &Range<usize>, line: usize, to: &mut [bf16]) {
+        let ([rows, columns], channels) = (self.axes, self.channels);
+        let (plane, place) = (line / rows.places, line % rows.places);
+        let Some(row) = rows.coordinate(plane / columns.planes.len(), place) else { return to.fill(bf16::ZERO) };
+        let (first, length) = (columns.planes[plane % columns.planes.len()], columns.source * channels);
+        let places = columns.source.saturating_sub(first).div_ceil(columns.every);
+        let (to, behind) = to.split_at_mut(images.len() * columns.pitch * channels);
         behind.fill(bf16::ZERO);
-        for (image, to) in self.values.chunks(self.image()).zip(to.chunks_mut(pitch * channels)) {
-            let from = &image[row * self.width * channels..][..self.width * channels];
-            let (before, to) = to.split_at_mut(margin * channels);
+        for (image, to) in images.clone().zip(to.chunks_mut(columns.pitch * channels)) {
+            let from = &self.values[(image * rows.source + row) * length..][..length];
+            let (before, to) = to.split_at_mut(columns.margin * channels);
             let (to, behind) = to.split_at_mut(places * channels);
             before.fill(bf16::ZERO);
             behind.fill(bf16::ZERO);
-            if every == 1 {
-                to.copy_from_slice(&from[first * channels..]);
+            if columns.every == 1 {
+                to.copy_from_slice(from);
                 continue;
             }
-            for (to, from) in to.chunks_mut(channels).zip(from.chunks(channels).skip(first).step_by(every)) {
+            for (to, from) in to.chunks_mut(channels).zip(from.chunks(channels).skip(first).step_by(columns.every)) {
                 to.copy_from_slice(from);
             }
         }

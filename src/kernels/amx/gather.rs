@@ -10,7 +10,7 @@ use half::bf16;
 
 use super::axis::{Axis, Tap};
 use super::block::{Block, DEPTH, SIDE};
-use super::copy::{Rows, Spread, halves, pack_kernels};
+use super::copy::{Source, halves, pack_kernels};
 use super::unit::MatrixUnit;
 use crate::activation::Activation;
 use crate::direct::{Geometry, Lanes};
@@ -28,77 +28,58 @@ const TASKS: usize = 8;
 struct Gather<'a> {
     unit: MatrixUnit,
     g: Geometry,
-    /// Height and width.
-    axes: [Axis; 2],
-    /// Channels of source and target.
-    channels: [usize; 2],
+    source: Source<'a>,
+    /// Channels of the target.
+    channels: usize,
     /// Images of a group.
     images: usize,
-    source: &'a [bf16],
     kernels: &'a [bf16],
     epilogue: Option<Epilogue<'a, bf16>>,
     target: Shared<bf16>,
 }
 
-/// The order of axes, channels and kernels in a pass.
-struct Direction<'a> {
-    axis: fn(&Geometry, usize) -> Axis,
-    /// Channels of source and target.
-    channels: [usize; 2],
-    lanes: Lanes,
-    weight: &'a [f32],
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Direction {
+    Forward,
+    InputGradient,
 }
 
-/// Writes the output. The unit takes the geometry, and the slices and `output` are as large as it says.
-pub(super) fn forward(
+/// Writes the target. The unit takes the geometry, and all values are as many as it says.
+pub(super) fn run(
     unit: MatrixUnit,
+    direction: Direction,
     g: &Geometry,
-    x: &[bf16],
+    source: &[bf16],
     weight: &[f32],
     epilogue: Option<Epilogue<bf16>>,
-    output: Shared<bf16>,
+    target: Shared<bf16>,
 ) {
+    // Where each pixel meets itself alone, pixels are images.
+    let pixels = if is_pixelwise(g) { g.pixels() } else { 1 };
+    let g = Geometry { batch: g.batch * pixels, size: if pixels > 1 { [1, 1] } else { g.size }, ..*g };
     let depth = g.inputs * g.taps();
-    let lanes = Lanes::new(g.outputs, depth, depth);
-    let direction = Direction { axis: Axis::forward, channels: [g.inputs, g.outputs], lanes, weight };
-    run(unit, g, &direction, x, epilogue, output);
-}
-
-/// As [`forward`].
-pub(super) fn input_gradient(unit: MatrixUnit, g: &Geometry, weight: &[f32], gradient: &[bf16], x: Shared<bf16>) {
-    let lanes = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
-    let direction = Direction { axis: Axis::input_gradient, channels: [g.outputs, g.inputs], lanes, weight };
-    run(unit, g, &direction, gradient, None, x);
+    let (axis, lanes): (fn(&Geometry, usize) -> Axis, _) = match direction {
+        Direction::Forward => (Axis::forward, Lanes::new(g.outputs, depth, depth)),
+        Direction::InputGradient => (Axis::input_gradient, Lanes::new(g.inputs, g.taps(), g.outputs * g.taps())),
+    };
+    let (depth, channels) = (lanes.rows, lanes.channels);
+    let axes = [0, 1].map(|number| axis(&g, number));
+    let source = Source { values: source, channels: depth / g.taps(), axes: &axes };
+    let mut gather = Gather { unit, g, source, channels, images: 1, kernels: &[], epilogue, target };
+    let written = channels * axes[0].target * axes[1].target;
+    gather.images = (GROUP / gather.copied(1).max(written)).clamp(1, g.batch);
+    let copied = if gather.groups() >= TASKS || gather.is_in_place() { 0 } else { gather.groups() };
+    let lengths = [depth * channels, copied * gather.copied(gather.images)];
+    scratch::with(Kind::Shared, lengths.map(|length| length.div_ceil(2)), |memory| {
+        let [kernels, copies] = memory.map(halves);
+        pack_kernels(lanes, g.taps(), weight, g.parallel_for, kernels);
+        Gather { kernels, ..gather }.run(copies);
+    });
 }
 
 /// Whether each pixel meets one pixel, its own.
 fn is_pixelwise(g: &Geometry) -> bool {
     g.kernel == [1, 1] && g.stride == 1 && g.padding == 0
-}
-
-fn run(
-    unit: MatrixUnit,
-    g: &Geometry,
-    direction: &Direction,
-    source: &[bf16],
-    epilogue: Option<Epilogue<bf16>>,
-    target: Shared<bf16>,
-) {
-    // Pixels of their own are as good as images of one pixel.
-    let pixels = if is_pixelwise(g) { g.pixels() } else { 1 };
-    let g = Geometry { batch: g.batch * pixels, size: if pixels > 1 { [1, 1] } else { g.size }, ..*g };
-    let axes = [0, 1].map(|number| (direction.axis)(&g, number));
-    let channels = direction.channels;
-    let mut gather = Gather { unit, g, axes, channels, images: 1, source, kernels: &[], epilogue, target };
-    let written = channels[1] * gather.axes[0].target * gather.axes[1].target;
-    gather.images = (GROUP / gather.copied(1).max(written)).clamp(1, g.batch);
-    let copied = if gather.groups() >= TASKS || gather.is_in_place() { 0 } else { gather.groups() };
-    let lengths = [channels[0] * g.taps() * channels[1], copied * gather.copied(gather.images)];
-    scratch::with(Kind::Shared, lengths.map(|length| length.div_ceil(2)), |memory| {
-        let [kernels, copies] = memory.map(halves);
-        pack_kernels(direction.lanes, g.taps(), direction.weight, g.parallel_for, kernels);
-        Gather { kernels, ..gather }.run(copies);
-    });
 }
 
 impl Gather<'_> {
@@ -117,19 +98,18 @@ impl Gather<'_> {
 
     /// Values of the copy of some images; the last block reads beyond the last place.
     fn copied(&self, images: usize) -> usize {
-        let [rows, columns] = &self.axes;
-        let lines = rows.planes.len() * columns.planes.len() * rows.places;
-        (lines * images * columns.pitch + SIDE + 2 * columns.pitch) * self.channels[0]
+        let pitch = self.source.axes[1].pitch;
+        (self.source.lines() * images * pitch + SIDE + 2 * pitch) * self.source.channels
     }
 
     fn run(&self, copies: &mut [bf16]) {
-        let (parallel_for, panels) = (self.g.parallel_for, self.channels[1] / SIDE);
+        let (parallel_for, panels) = (self.g.parallel_for, self.channels / SIDE);
         let (copied, groups) = (self.copied(self.images), self.groups());
         if groups >= TASKS {
             return parallel_for(groups, &|group| {
                 let images = self.group(group);
                 if self.is_in_place() {
-                    return self.sum(self.source, images.start, images, 0..panels);
+                    return self.sum(self.source.values, images.start, images, 0..panels);
                 }
                 scratch::with(Kind::Own, [copied.div_ceil(2)], |[memory]| {
                     let copy = halves(memory);
@@ -144,28 +124,23 @@ impl Gather<'_> {
             let (images, number) = (self.group(task / panels), task / panels);
             let (source, start) = match copies.chunks(copied).nth(number) {
                 Some(copy) => (copy, 0),
-                None => (self.source, images.start),
+                None => (self.source.values, images.start),
             };
             self.sum(source, start, images, task % panels..task % panels + 1);
         });
     }
 
     fn copy(&self, images: Range<usize>, to: &mut [bf16]) {
-        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
-        let source = Rows { values: self.source, channels, height: rows.source, width: columns.source }.of(&images);
-        let line = images.len() * columns.pitch * channels;
-        let (lines, behind) = to.split_at_mut(rows.planes.len() * columns.planes.len() * rows.places * line);
-        for (number, to) in lines.chunks_mut(line).enumerate() {
-            let (plane, place) = (number / rows.places, number % rows.places);
-            let row = rows.coordinate(plane / columns.planes.len(), place);
-            source.copy(row, Spread::of(columns, plane % columns.planes.len()), to);
-        }
+        let line = images.len() * self.source.axes[1].pitch * self.source.channels;
+        let (lines, behind) = to.split_at_mut(self.source.lines() * line);
+        let lines = lines.chunks_mut(line).enumerate();
+        lines.for_each(|(number, to)| self.source.copy(&images, number, to));
         behind.fill(bf16::ZERO);
     }
 
     /// Writes some panels of the target of a group of images, whose places lie in `source` from `start` on.
     fn sum(&self, source: &[bf16], start: usize, images: Range<usize>, panels: Range<usize>) {
-        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
+        let Source { channels, axes: [rows, columns], .. } = self.source;
         let line = images.len() * columns.pitch;
         let tiles = self.unit.tiles();
         let mut sums = Sums([0.0; SIDE * SIDE]);
@@ -211,9 +186,8 @@ impl Gather<'_> {
 
     /// The steps of one kernel tap, from a place of the first row on.
     fn push_steps(&self, [row, column]: [&Tap; 2], line: usize, panel: usize, steps: &mut Vec<[isize; 2]>) {
-        let ([rows, columns], channels) = (&self.axes, self.channels[0]);
-        let plane = row.plane * columns.planes.len() + column.plane;
-        let places = ((plane * rows.places) as isize + row.shift) * line as isize + column.shift;
+        let Source { channels, axes: [_, columns], .. } = self.source;
+        let places = (self.source.plane([row, column]) as isize + row.shift) * line as isize + column.shift;
         let source = (places + columns.margin as isize) * channels as isize;
         let tap = row.number * self.g.kernel[1] + column.number;
         let kernel = (panel * self.g.taps() + tap) * channels * SIDE;
@@ -224,10 +198,10 @@ impl Gather<'_> {
 
     /// The first value of a place's channels in the target, if it is one of the phase.
     fn target(&self, place: &Place, [y, x]: [usize; 2], first: usize, panel: usize) -> Option<usize> {
-        let [rows, columns] = &self.axes;
+        let [rows, columns] = self.source.axes;
         let (row, column) = (y + place.row * rows.phases.len(), x + place.column * columns.phases.len());
         let pixel = ((first + place.image) * rows.target + row) * columns.target + column;
-        (place.column < columns.count(x)).then_some(pixel * self.channels[1] + panel * SIDE)
+        (place.column < columns.count(x)).then_some(pixel * self.channels + panel * SIDE)
     }
 }
 

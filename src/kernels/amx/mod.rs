@@ -19,6 +19,8 @@ use std::mem::MaybeUninit;
 
 use half::bf16;
 
+use gather::Direction;
+
 use crate::direct::Geometry;
 use crate::epilogue::Epilogue;
 use crate::vector::Shared;
@@ -42,6 +44,7 @@ impl Products {
         let is_usual = kernel.iter().all(|side| *side <= MOST_TAPS && padding < *side);
         (batch > 0 && is_whole && is_usual).then_some(Self { unit, geometry })
     }
+
     /// [`crate::Convolution::forward`].
     pub(super) fn forward(
         &self,
@@ -51,13 +54,15 @@ impl Products {
         output: &mut [MaybeUninit<bf16>],
     ) {
         self.check([x.len(), weight.len(), output.len()]);
-        gather::forward(self.unit, &self.geometry, x, weight, epilogue, Shared(output.as_mut_ptr().cast()));
+        let to = Shared(output.as_mut_ptr().cast());
+        gather::run(self.unit, Direction::Forward, &self.geometry, x, weight, epilogue, to);
     }
 
     /// [`crate::Convolution::input_gradient`].
     pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[bf16], x: &mut [MaybeUninit<bf16>]) {
         self.check([x.len(), weight.len(), gradient.len()]);
-        gather::input_gradient(self.unit, &self.geometry, weight, gradient, Shared(x.as_mut_ptr().cast()));
+        let to = Shared(x.as_mut_ptr().cast());
+        gather::run(self.unit, Direction::InputGradient, &self.geometry, gradient, weight, None, to);
     }
 
     /// [`crate::Convolution::weight_gradient`].

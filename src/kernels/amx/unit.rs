@@ -1,10 +1,8 @@
 //! What multiplies blocks: the matrix unit of this machine, or its emulation.
 
-use half::bf16;
-
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::assembly;
-use super::block::{Block, DEPTH, SIDE};
+use super::block::Block;
 use super::emulation;
 
 /// What multiplies tiles.
@@ -25,7 +23,7 @@ impl MatrixUnit {
         {
             static IS_USABLE: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
                 let most = std::env::var("ONEDNN_MAX_CPU_ISA").unwrap_or_default();
-                MatrixUnit::is_within(&most) && assembly::is_granted() && is_right(MatrixUnit::Amx)
+                MatrixUnit::is_within(&most) && assembly::is_usable()
             });
             IS_USABLE.then_some(Self::Amx)
         }
@@ -78,27 +76,4 @@ impl Drop for Tiles {
             MatrixUnit::Emulated => {}
         }
     }
-}
-
-/// Whether products of small integers, exact in any order, are those of the emulation.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn is_right(unit: MatrixUnit) -> bool {
-    let values = |seed: usize| -> Vec<bf16> {
-        let value = |i: usize| bf16::from_f32((i * 7919 % 1009 % 15) as f32 - 7.0);
-        (seed..seed + 2 * SIDE * DEPTH).map(value).collect()
-    };
-    let (left, right) = (values(1), values(500));
-    let product = |unit: MatrixUnit| {
-        let mut sums = vec![f32::NAN; SIDE * SIDE];
-        let tiles = unit.tiles();
-        for fresh in [true, false] {
-            let steps = &[[0, 0], [(DEPTH * size_of::<bf16>()) as isize, (SIDE * DEPTH * size_of::<bf16>()) as isize]];
-            let (left, right, left_row) = (left.as_ptr(), right.as_ptr(), 2 * DEPTH);
-            let block = Block { left, left_row, right, steps, sums: sums.as_mut_ptr(), sums_row: SIDE, fresh };
-            // SAFETY: two steps of 32 rows or columns of 32 values.
-            unsafe { tiles.multiply(&block) };
-        }
-        sums
-    };
-    product(unit) == product(MatrixUnit::Emulated)
 }

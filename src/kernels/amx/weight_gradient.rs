@@ -7,12 +7,13 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::slice::ChunksMut;
 
 use half::bf16;
 
 use super::axis::Axis;
 use super::block::{Block, DEPTH, SIDE};
-use super::copy::{Rows, Spread, halves, pair_places, turn};
+use super::copy::{Source, halves, pair_places, turn};
 use super::unit::MatrixUnit;
 use crate::direct::Geometry;
 use crate::pieces::on_pieces;
@@ -31,10 +32,8 @@ const STRETCH: [usize; 2] = [8 * DEPTH, 64 * DEPTH];
 struct WeightGradient<'a> {
     unit: MatrixUnit,
     g: &'a Geometry,
-    /// Height and width.
-    axes: [Axis; 2],
-    x: Rows<'a>,
-    gradient: Rows<'a>,
+    x: Source<'a>,
+    gradient: Source<'a>,
     /// The steps of a stretch.
     steps: Vec<[isize; 2]>,
 }
@@ -58,15 +57,15 @@ pub(super) fn weight_gradient(
     gradient: &[bf16],
     weight: &mut [MaybeUninit<f32>],
 ) {
-    let Geometry { batch, inputs, outputs, size: [height, width], parallel_for, .. } = *g;
+    let Geometry { batch, inputs, outputs, parallel_for, .. } = *g;
     let (axes, taps) = ([0, 1].map(|axis| Axis::forward(g, axis)), g.taps());
+    let targets = [0, 1].map(|axis: usize| axes[axis].of_target());
     let size = size_of::<bf16>();
     let step = |i: usize| [i * DEPTH * size, i * DEPTH * SIDE * size].map(|bytes| bytes as isize);
     let steps = (0..STRETCH[usize::from(taps == 1)] / DEPTH).map(step).collect();
-    let x = Rows { values: x, channels: inputs, height, width };
-    let [height, width] = g.output();
-    let gradient = Rows { values: gradient, channels: outputs, height, width };
-    let work = WeightGradient { unit, g, axes, x, gradient, steps };
+    let x = Source { values: x, channels: inputs, axes: &axes };
+    let gradient = Source { values: gradient, channels: outputs, axes: &targets };
+    let work = WeightGradient { unit, g, x, gradient, steps };
     let most = work.round(0..1).lengths().into_iter().max().unwrap_or(1);
     let images = (COPIED / most).clamp(1, IMAGES).min(batch);
     let (panels, parts) = (outputs / SIDE, inputs / SIDE);
@@ -97,7 +96,7 @@ pub(super) fn weight_gradient(
 
 impl WeightGradient<'_> {
     fn round(&self, images: Range<usize>) -> Round<'_> {
-        let line = (images.len() * self.axes[1].pitch).next_multiple_of(DEPTH);
+        let line = (images.len() * self.x.axes[1].pitch).next_multiple_of(DEPTH);
         Round { work: self, images, line, channel: ((line / DEPTH + 1) | 1) * DEPTH }
     }
 }
@@ -105,36 +104,30 @@ impl WeightGradient<'_> {
 impl Round<'_> {
     /// Values of the copies of input and gradient.
     fn lengths(&self) -> [usize; 2] {
-        let WeightGradient { g, axes: [rows, columns], gradient, .. } = self.work;
-        let lines = rows.planes.len() * columns.planes.len() * rows.places;
-        [lines * g.inputs * self.channel, gradient.height * g.outputs * self.line]
+        let WeightGradient { x, gradient, .. } = self.work;
+        [x.lines() * x.channels * self.channel, gradient.lines() * gradient.channels * self.line]
     }
 
     fn stretches(&self) -> usize {
-        self.work.gradient.height * self.line.div_ceil(self.work.steps.len() * DEPTH)
+        self.work.gradient.lines() * self.line.div_ceil(self.work.steps.len() * DEPTH)
     }
 
     fn copy(&self, left: &mut [bf16], right: &mut [bf16]) {
-        let WeightGradient { g, axes: [rows, columns], x, gradient, .. } = self.work;
+        let WeightGradient { x, gradient, .. } = self.work;
         let [left_length, right_length] = self.lengths();
-        let lines = left[..left_length].chunks_mut(g.inputs * self.channel).enumerate();
-        on_pieces(lines, g.parallel_for, |(number, to)| {
-            let (plane, place) = (*number / rows.places, *number % rows.places);
-            let row = rows.coordinate(plane / columns.planes.len(), place);
-            let spread = Spread::of(columns, plane % columns.planes.len());
-            scratch::with(Kind::Own, [self.line * g.inputs / 2], |[line]| {
+        let left = left[..left_length].chunks_mut(x.channels * self.channel);
+        self.each_line(x, left, &|line, to| turn(line, x.channels, to, self.channel));
+        let right = right[..right_length].chunks_mut(gradient.channels * self.line);
+        self.each_line(gradient, right, &|line, to| pair_places(line, gradient.channels, to));
+    }
+
+    /// Copies each line, and `write`s it to where it belongs.
+    fn each_line(&self, source: &Source, to: ChunksMut<bf16>, write: &(dyn Fn(&[bf16], &mut [bf16]) + Sync)) {
+        on_pieces(to.enumerate(), self.work.g.parallel_for, |(number, to)| {
+            scratch::with(Kind::Own, [self.line * source.channels / 2], |[line]| {
                 let line = halves(line);
-                x.of(&self.images).copy(row, spread, line);
-                turn(line, g.inputs, to, self.channel);
-            });
-        });
-        let lines = right[..right_length].chunks_mut(g.outputs * self.line).enumerate();
-        on_pieces(lines, g.parallel_for, |(row, to)| {
-            let spread = Spread { first: 0, every: 1, margin: 0, pitch: columns.pitch };
-            scratch::with(Kind::Own, [self.line * g.outputs / 2], |[line]| {
-                let line = halves(line);
-                gradient.of(&self.images).copy(Some(*row), spread, line);
-                pair_places(line, g.outputs, to);
+                source.copy(&self.images, *number, line);
+                write(line, to);
             });
         });
     }
@@ -142,7 +135,8 @@ impl Round<'_> {
     /// Adds the products of a part of the stretches to the sums `[32 inputs][taps][32 outputs]` of a block of channels,
     /// which begin with the first image.
     fn add(&self, [panel, part]: [usize; 2], [cut, cuts]: [usize; 2], [left, right]: [&[bf16]; 2], sums: &mut [f32]) {
-        let WeightGradient { unit, g, axes: [rows, columns], steps, .. } = self.work;
+        let WeightGradient { unit, g, x, steps, .. } = self.work;
+        let [rows, columns] = x.axes;
         let tiles = unit.tiles();
         let taps = g.taps();
         let mut begun = vec![self.images.start > 0; taps];
@@ -153,8 +147,7 @@ impl Round<'_> {
             let with = (place * g.outputs + panel * SIDE) * self.line + start * SIDE;
             for row in rows.taps(0, place) {
                 for column in &columns.phases[0] {
-                    let plane = row.plane * columns.planes.len() + column.plane;
-                    let line = plane * rows.places + place.wrapping_add_signed(row.shift);
+                    let line = x.plane([&row, column]) + place.wrapping_add_signed(row.shift);
                     let first = start + columns.margin.wrapping_add_signed(column.shift);
                     let from = (line * g.inputs + part * SIDE) * self.channel + first;
                     let end = (SIDE - 1) * self.channel + steps.len() * DEPTH;

@@ -14,11 +14,11 @@ const TOGETHER: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    pub(super) channels: usize,
+    pub(crate) channels: usize,
     /// Pixels of an image.
     pub(super) pixels: usize,
     /// Rows of a panel: at least the pixels of all images.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     pub(super) lanes: usize,
 }
 
