@@ -147,6 +147,7 @@ impl Gather<'_> {
         let mut steps = Vec::new();
         for panel in panels {
             for (y, x) in (0..rows.phases.len()).flat_map(|y| (0..columns.phases.len()).map(move |x| (y, x))) {
+                let count = columns.count(x);
                 for (places, taps) in rows.runs(y) {
                     let taps = taps.iter().flat_map(|row| columns.phases[x].iter().map(move |column| [row, column]));
                     steps.clear();
@@ -171,7 +172,8 @@ impl Gather<'_> {
                         unsafe { tiles.multiply(&block) };
                         let mut to = [None; SIDE];
                         for to in &mut to[back..(back + end - first).min(SIDE)] {
-                            *to = self.target(&place, [y, x], images.start, panel);
+                            let is_there = place.column < count;
+                            *to = is_there.then(|| self.target(&place, [y, x], images.start, panel));
                             place.advance([images.len(), columns.pitch]);
                         }
                         let channel = panel * SIDE;
@@ -196,12 +198,12 @@ impl Gather<'_> {
         steps.extend((0..channels).step_by(DEPTH).map(step));
     }
 
-    /// The first value of a place's channels in the target, if it is one of the phase.
-    fn target(&self, place: &Place, [y, x]: [usize; 2], first: usize, panel: usize) -> Option<usize> {
+    /// The first value of a panel's channels in the target, at a place of a phase.
+    fn target(&self, place: &Place, [y, x]: [usize; 2], first: usize, panel: usize) -> usize {
         let [rows, columns] = self.source.axes;
         let (row, column) = (y + place.row * rows.phases.len(), x + place.column * columns.phases.len());
         let pixel = ((first + place.image) * rows.target + row) * columns.target + column;
-        (place.column < columns.count(x)).then_some(pixel * self.channels + panel * SIDE)
+        pixel * self.channels + panel * SIDE
     }
 }
 
