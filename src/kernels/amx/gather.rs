@@ -66,8 +66,8 @@ pub(super) fn run(
     let axes = [0, 1].map(|number| axis(&g, number));
     let source = Source { values: source, channels: depth / g.taps(), axes: &axes };
     let mut gather = Gather { unit, g, source, channels, images: 1, kernels: &[], epilogue, target };
-    let written = channels * axes[0].target * axes[1].target;
-    gather.images = (GROUP / gather.copied(1).max(written)).clamp(1, g.batch);
+    let (read, written) = (gather.copied(1) - gather.copied(0), channels * axes[0].target * axes[1].target);
+    gather.images = (GROUP / read.max(written)).clamp(1, g.batch);
     let copied = if gather.groups() >= TASKS || gather.is_in_place() { 0 } else { gather.groups() };
     let lengths = [depth * channels, copied * gather.copied(gather.images)];
     scratch::with(Kind::Shared, lengths.map(|length| length.div_ceil(2)), |memory| {
