@@ -30,7 +30,7 @@ const SIZES: [Size; 17] = [
     // Groups that are copied by tasks of their own.
     ([9, 32, 66, 65], 32, 3, 3, 1),
     // Pixels of several groups, the last of which is smaller than a block.
-    ([3, 32, 53, 52], 32, 1, 1, 0),
+    ([3, 288, 53, 52], 32, 1, 1, 0),
 ];
 
 type Size = ([usize; 4], usize, usize, usize, usize);
