@@ -70,24 +70,40 @@ impl Source<'_> {
 pub(super) fn pack_kernels(lanes: Lanes, taps: usize, weights: &[f32], parallel_for: ParallelFor, to: &mut [bf16]) {
     let panel = lanes.panel();
     on_pieces(to.chunks_mut(panel).enumerate(), parallel_for, |(number, to)| {
+        // An input gradient's channels lie next to each other but for the taps.
+        if lanes.pixels == taps {
+            let steps = [lanes.channels * taps, 1, taps];
+            return vectorized(pair_kernels, (&weights[*number * SIDE * taps..], taps, steps, &mut **to));
+        }
         scratch::with(Kind::Own, [panel], |[rows]| {
             lanes.pack_panel(*number, weights, rows);
-            vectorized(pair_kernels, (&*rows, taps, &mut **to));
+            vectorized(pair_kernels, (&*rows, taps, [taps * SIDE, SIDE, 1], &mut **to));
         });
     });
 }
 
-/// Rows are `[channel][tap]`.
+/// Kernels are values `steps` apart: from one source channel, tap and target channel to the next.
 #[inline(always)]
-fn pair_kernels((rows, taps, to): (&[f32], usize, &mut [bf16])) {
+fn pair_kernels((kernels, taps, steps, to): (&[f32], usize, [usize; 3], &mut [bf16])) {
+    let [source, tap, target] = steps;
+    // Compiled for adjacent channels and for any others.
+    match target {
+        1 => pair_kernels_by(kernels, taps, [source, tap, 1], to),
+        _ => pair_kernels_by(kernels, taps, steps, to),
+    }
+}
+
+#[inline(always)]
+fn pair_kernels_by(kernels: &[f32], taps: usize, [source, tap, target]: [usize; 3], to: &mut [bf16]) {
     let of_tap = to.len() / taps;
-    for (pair, rows) in rows.chunks_exact(2 * taps * SIDE).enumerate() {
-        for tap in 0..taps {
-            let [one, other] = [tap, taps + tap].map(|row| &rows[row * SIDE..][..SIDE]);
-            let to = &mut to[tap * of_tap + pair * 2 * SIDE..][..2 * SIDE];
+    for pair in 0..of_tap / (2 * SIDE) {
+        for number in 0..taps {
+            let first = [0, 1].map(|odd| (2 * pair + odd) * source + number * tap);
+            let [one, other] = first.map(|first| &kernels[first..][..(SIDE - 1) * target + 1]);
+            let to = &mut to[number * of_tap + pair * 2 * SIDE..][..2 * SIDE];
             for (i, to) in to.chunks_exact_mut(2).enumerate() {
-                to[0] = bf16_of(one[i]);
-                to[1] = bf16_of(other[i]);
+                to[0] = bf16_of(one[i * target]);
+                to[1] = bf16_of(other[i * target]);
             }
         }
     }

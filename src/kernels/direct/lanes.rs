@@ -16,7 +16,7 @@ const TOGETHER: usize = 8;
 pub(crate) struct Lanes {
     pub(crate) channels: usize,
     /// Pixels of an image.
-    pub(super) pixels: usize,
+    pub(crate) pixels: usize,
     /// Rows of a panel: at least the pixels of all images.
     pub(crate) rows: usize,
     pub(super) lanes: usize,
