@@ -135,7 +135,25 @@ pub trait BatchNormOps: GradientOps + HostOps {
         count: f64,
         relu: Option<&ReluState<Self>>,
     ) -> [FloatTensor<Self>; 4] {
-        gradients::<Self>(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count))
+        Self::bn_gradients(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count))
+    }
+
+    /// The gradients of [`BatchNormOps::bn_local_gradients`]. `all` maps this replica's sums (of the gradient, and of
+    /// the gradient times the normalised input) to those of the whole batch, and returns one over its number of values.
+    fn bn_gradients(
+        gradient: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        [mean, inv_std]: [FloatTensor<Self>; 2],
+        relu: Option<&ReluState<Self>>,
+        all: impl FnOnce([FloatTensor<Self>; 2]) -> ([FloatTensor<Self>; 2], f64),
+    ) -> [FloatTensor<Self>; 4] {
+        let [gradient, bias_gradient, weighted] = Self::bn_gradient_sums(gradient, x.clone(), mean.clone(), relu);
+        let weight_gradient = Self::bn_weight_gradient(weighted, inv_std.clone());
+        let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
+        let factors = Self::bn_gradient_factors(weight, inv_std, totals, share);
+        let x_gradient = Self::bn_input_gradient(gradient.clone(), x, mean, factors, relu);
+        [x_gradient, weight_gradient, bias_gradient, gradient]
     }
 
     /// Training-mode batch-norm; with `sync`, over the batch of the whole group.
@@ -207,24 +225,6 @@ pub(super) fn in_steps<B: BatchNormOps>(
 /// The divisor of an unbiased variance of `count` values.
 pub(super) fn free(count: f64) -> f64 {
     (count - 1.0).max(1.0)
-}
-
-/// The gradients of [`BatchNormOps::bn_local_gradients`]. `all` maps this replica's sums (of the gradient, and of the
-/// gradient times the normalised input) to those of the whole batch, and returns one over its number of values.
-pub(super) fn gradients<B: BatchNormOps>(
-    gradient: FloatTensor<B>,
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    [mean, inv_std]: [FloatTensor<B>; 2],
-    relu: Option<&ReluState<B>>,
-    all: impl FnOnce([FloatTensor<B>; 2]) -> ([FloatTensor<B>; 2], f64),
-) -> [FloatTensor<B>; 4] {
-    let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), relu);
-    let weight_gradient = B::bn_weight_gradient(weighted, inv_std.clone());
-    let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
-    let factors = B::bn_gradient_factors(weight, inv_std, totals, share);
-    let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, relu);
-    [x_gradient, weight_gradient, bias_gradient, gradient]
 }
 
 /// The tensor in f32, the type of all arithmetic here.

@@ -8,7 +8,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, TensorMetadata};
 
-use super::batch_norm::{BatchNormOps, Normalized, gradients, normalized};
+use super::batch_norm::{BatchNormOps, Normalized, normalized};
 use super::epilogue::{Epilogue, ReluState};
 use super::exchange::sums;
 use super::gradient::register;
@@ -39,7 +39,7 @@ impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
         let (statistics, relu) = ([mean, inv_std], relu.as_ref());
         let gradients = match sync {
             None => B::bn_local_gradients(gradient, x, weight, statistics, count, relu),
-            Some(sync) => gradients::<B>(gradient, x, weight, statistics, relu, |own| total::<B>(own, count, &sync)),
+            Some(sync) => B::bn_gradients(gradient, x, weight, statistics, relu, |own| total::<B>(own, count, &sync)),
         };
         for (node, gradient) in ops.parents.into_iter().zip(gradients).filter_map(|(node, of)| Some((node?, of))) {
             let mut gradient = <Autodiff<B> as AutodiffBackend>::from_inner(gradient);

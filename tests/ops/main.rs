@@ -17,6 +17,8 @@ mod driver;
 mod flex;
 mod images;
 mod kernels;
+#[cfg(feature = "wgpu")]
+mod launches;
 #[path = "../noise.rs"]
 mod noise;
 mod pool;

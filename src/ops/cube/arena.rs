@@ -8,7 +8,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::fusion::{FusionTensor, queue, queue_all};
-use super::norm::arguments;
+use super::norm_passes::arguments;
 use super::row_layout::units;
 use crate::ARENA_ALIGNMENT;
 

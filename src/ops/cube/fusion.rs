@@ -33,14 +33,25 @@ pub(super) fn queue_all<B: FusionBackend, const O: usize>(
     outputs: [(Shape, DType); O],
     run: impl Fn(Vec<FloatTensor<B>>) -> [FloatTensor<B>; O] + Send + Sync + 'static,
 ) -> [FloatTensor<Fusion<B>>; O] {
+    let made = queue_many::<B>(name, inputs, outputs.into(), move |inputs| run(inputs).into());
+    made.try_into().unwrap_or_else(|_| unreachable!("{name} has {O} outputs"))
+}
+
+/// [`queue_all`] for any number of outputs.
+pub(super) fn queue_many<B: FusionBackend>(
+    name: &'static str,
+    inputs: Vec<FloatTensor<Fusion<B>>>,
+    outputs: Vec<(Shape, DType)>,
+    run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>> + Send + Sync + 'static,
+) -> Vec<FloatTensor<Fusion<B>>> {
     let client = inputs[0].client.clone();
     let streams = OperationStreams::with_inputs(&inputs);
     let inputs: Vec<_> = inputs.into_iter().map(|input| input.into_ir()).collect();
-    let outputs = outputs.map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype));
+    let output = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
+    let outputs: Vec<_> = outputs.into_iter().map(output).collect();
     let node = CustomOpIr::new(name, &inputs, &outputs);
     let queued = Queued::<B, _> { node: node.clone(), run, backend: PhantomData };
-    let made = client.register(streams, OperationIr::Custom(node), queued);
-    made.try_into().unwrap_or_else(|_| unreachable!("{name} has {O} outputs"))
+    client.register(streams, OperationIr::Custom(node), queued)
 }
 
 struct Queued<B, F> {
@@ -55,10 +66,10 @@ impl<B, F> fmt::Debug for Queued<B, F> {
     }
 }
 
-impl<B, F, const O: usize> Operation<B::FusionRuntime> for Queued<B, F>
+impl<B, F> Operation<B::FusionRuntime> for Queued<B, F>
 where
     B: FusionBackend,
-    F: Fn(Vec<FloatTensor<B>>) -> [FloatTensor<B>; O] + Send + Sync,
+    F: Fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>> + Send + Sync,
 {
     fn execute(&self, handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>) {
         let _phase = info_span!("operation", operation = self.node.id.as_str()).entered();

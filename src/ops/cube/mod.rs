@@ -10,6 +10,7 @@ mod images;
 mod memory;
 mod norm;
 mod norm_kernels;
+mod norm_passes;
 mod products;
 mod row_layout;
 mod update;

@@ -1,6 +1,5 @@
 //! Batch-norm on CubeCL by kernels of Kiln's own: no activation changes its layout between two convolutions.
 
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::kernel::into_contiguous;
@@ -8,16 +7,14 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::Fusion;
-use cubecl::prelude::{LaunchArg, SequenceArg, TensorArg};
 
-use super::fusion::{queue, queue_all};
-use super::norm_kernels::{
-    added_moments, all_moments, all_sums, factors, gradient_factors, input_gradient, masked, normalized, piece_moments,
-    piece_sums,
-};
+use super::fusion::{queue, queue_all, queue_many};
+use super::norm_kernels::{added_moments, factors, masked};
+use super::norm_passes::{from_sums, normalize, sums, whole_moments};
 use super::row_layout::{RowLayout, images, rows, units};
-use crate::batch_norm::free;
+use crate::batch_norm::{Normalized, free, in_steps};
 use crate::host::MomentWeights;
+use crate::statistics::Synchronized;
 use crate::{BatchNormOps, Epilogue, GradientOps, ReluState};
 
 type Below<R, F, I, E> = CubeBackend<R, F, I, E>;
@@ -62,41 +59,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> GradientOps
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOps for Fusion<Below<R, F, I, E>> {
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let channel = channel_like(&x.shape());
-        let [mean, m2] =
-            queue::<Below<R, F, I, E>, _, _>("batch-norm moments", [x], [channel.clone(), channel], |[x]| {
-                let layout = RowLayout::of(&x);
-                let ([means, squares], [mean, square]) = (layout.pieces(), layout.per_channel());
-                piece_moments::launch::<R>(
-                    &layout.client,
-                    layout.piece_cubes(),
-                    layout.cube(),
-                    layout.vector,
-                    rows(x).into_tensor_arg(),
-                    means.clone().into_tensor_arg(),
-                    squares.clone().into_tensor_arg(),
-                    layout.rows,
-                    layout.columns(),
-                    layout.depth(),
-                    layout.lanes(),
-                    layout.dtype.into(),
-                );
-                all_moments::launch::<R>(
-                    &layout.client,
-                    layout.channel_cubes(),
-                    layout.cube(),
-                    layout.vector,
-                    means.into_tensor_arg(),
-                    squares.into_tensor_arg(),
-                    mean.clone().into_tensor_arg(),
-                    square.clone().into_tensor_arg(),
-                    layout.rows,
-                    layout.columns(),
-                    layout.depth(),
-                    layout.lanes(),
-                );
-                [mean, square]
-            });
+        let outputs = [(); 2].map(|()| channel_like(&x.shape()));
+        let run = |[x]: [_; 1]| whole_moments(&RowLayout::of(&x), x, None);
+        let [mean, m2] = queue::<Below<R, F, I, E>, _, _>("batch-norm moments", [x], outputs, run);
         (mean, m2)
     }
 
@@ -135,162 +100,85 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         factors: [FloatTensor<Self>; 3],
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let (like, relu) = ((x.shape(), x.dtype()), !matches!(epilogue, Epilogue::Identity));
-        let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(shortcut) } else { None };
+        let (like, (relu, shortcut)) = ((x.shape(), x.dtype()), parts(epilogue));
         let inputs = std::iter::once(x).chain(factors).chain(shortcut).collect();
         let [output] = queue_all::<Below<R, F, I, E>, _>("batch-norm", inputs, [like], move |inputs| {
             let ([x, mean, scale, bias], shortcut) = first(inputs);
-            let layout = RowLayout::of(&x);
-            let output = layout.empty();
-            let (count, dim) = layout.units();
-            let [mean, scale, bias] = [mean, scale, bias].map(|factor| into_contiguous(factor).into_tensor_arg());
-            normalized::launch::<R>(
-                &layout.client,
-                count,
-                dim,
-                layout.vector,
-                rows(x).into_tensor_arg(),
-                mean,
-                scale,
-                bias,
-                arguments(shortcut.into_iter().map(rows)),
-                output.clone().into_tensor_arg(),
-                layout.vectors(),
-                layout.columns(),
-                relu,
-                layout.dtype.into(),
-            );
-            [images(output)]
+            [normalize(&RowLayout::of(&x), x, [mean, scale, bias], shortcut, relu)]
         });
         output
     }
 
-    fn bn_gradient_sums(
-        gradient: FloatTensor<Self>,
+    /// In three kernels, if nobody else has a part of the batch.
+    fn bn_train(
         x: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        relu: Option<&ReluState<Self>>,
-    ) -> [FloatTensor<Self>; 3] {
-        let gradient = match relu {
-            Some(relu) if relu.mask.is_none() => Self::relu_gradient(relu.output.clone(), gradient),
-            _ => gradient,
-        };
-        let channel = channel_like(&x.shape());
-        let inputs = [gradient.clone(), x, mean].into_iter().chain(recomputed(relu)).collect();
-        let outputs = [channel.clone(), channel];
-        let [sum, product] = queue_all::<Below<R, F, I, E>, _>("batch-norm sums", inputs, outputs, |inputs| {
-            let ([gradient, x, mean], relu) = first(inputs);
-            let layout = RowLayout::of(&x);
-            let ([sums, products], [sum, product]) = (layout.pieces(), layout.per_channel());
-            piece_sums::launch::<R>(
-                &layout.client,
-                layout.piece_cubes(),
-                layout.cube(),
-                layout.vector,
-                rows(gradient).into_tensor_arg(),
-                rows(x).into_tensor_arg(),
-                into_contiguous(mean).into_tensor_arg(),
-                arguments(relu.into_iter().map(into_contiguous)),
-                sums.clone().into_tensor_arg(),
-                products.clone().into_tensor_arg(),
-                layout.rows,
-                layout.columns(),
-                layout.depth(),
-                layout.lanes(),
-                layout.dtype.into(),
-            );
-            all_sums::launch::<R>(
-                &layout.client,
-                layout.channel_cubes(),
-                layout.cube(),
-                layout.vector,
-                sums.into_tensor_arg(),
-                products.into_tensor_arg(),
-                sum.clone().into_tensor_arg(),
-                product.clone().into_tensor_arg(),
-                layout.piece_count(),
-                layout.columns(),
-                layout.lanes(),
-            );
-            [sum, product]
-        });
-        [gradient, sum, product]
-    }
-
-    fn bn_gradient_factors(
         weight: FloatTensor<Self>,
-        inv_std: FloatTensor<Self>,
-        [sum, weighted]: [FloatTensor<Self>; 2],
-        share: f64,
-    ) -> [FloatTensor<Self>; 3] {
-        let outputs = [(); 3].map(|()| (weight.shape(), DType::F32));
-        let inputs = [weight, inv_std, sum, weighted];
-        queue::<Below<R, F, I, E>, _, _>("batch-norm gradient factors", inputs, outputs, move |inputs| {
-            let made = [(); 3].map(|()| like(&inputs[0]));
-            let (client, channels) = (inputs[0].client.clone(), inputs[0].shape().num_elements());
-            let (cubes, dim) = units(&client, channels);
-            let [weight, inv_std, sum, weighted] = inputs.map(|values| into_contiguous(values).into_tensor_arg());
-            let [k, q, r] = made.each_ref().map(|factor| factor.clone().into_tensor_arg());
-            gradient_factors::launch::<R>(
-                &client,
-                cubes,
-                dim,
-                1,
-                weight,
-                inv_std,
-                sum,
-                weighted,
-                k,
-                q,
-                r,
-                share as f32,
-                channels,
-            );
-            made
-        })
+        bias: FloatTensor<Self>,
+        epsilon: f64,
+        sync: Option<&Synchronized>,
+        epilogue: Epilogue<FloatTensor<Self>>,
+    ) -> Normalized<Self> {
+        if sync.is_some() {
+            return in_steps::<Self>(x, [weight, bias], epsilon, sync, epilogue);
+        }
+        let ((relu, shortcut), channel) = (parts(epilogue), channel_like(&x.shape()));
+        let count = (x.shape().num_elements() / x.shape()[1]) as f64;
+        let outputs = [(x.shape(), x.dtype()), channel.clone(), channel.clone(), channel.clone(), channel];
+        let inputs = [x, weight, bias].into_iter().chain(shortcut).collect();
+        let run = move |inputs| {
+            let ([x, weight, bias], shortcut) = first(inputs);
+            let (layout, x) = (RowLayout::of(&x), images(rows(x)));
+            let [mean, inv_std, scale, variance] = whole_moments(&layout, x.clone(), Some((weight, epsilon)));
+            let output = normalize(&layout, x, [mean.clone(), scale.clone(), bias], shortcut, relu);
+            [output, mean, variance, inv_std, scale]
+        };
+        let made = queue_all::<Below<R, F, I, E>, _>("batch-norm in training", inputs, outputs, run);
+        let [output, mean, variance, inv_std, scale] = made;
+        Normalized { output, mean, variance, inv_std, scale: Some(scale), count }
     }
 
-    fn bn_input_gradient(
+    /// In three kernels, and what `all` does.
+    fn bn_gradients(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        [k, q, r]: [FloatTensor<Self>; 3],
+        weight: FloatTensor<Self>,
+        [mean, inv_std]: [FloatTensor<Self>; 2],
         relu: Option<&ReluState<Self>>,
-    ) -> FloatTensor<Self> {
-        let like = (x.shape(), x.dtype());
-        let inputs = [gradient, x, mean, k, q, r].into_iter().chain(recomputed(relu)).collect();
-        let [result] = queue_all::<Below<R, F, I, E>, _>("batch-norm gradient", inputs, [like], |inputs| {
-            let ([gradient, x, mean, k, q, r], relu) = first(inputs);
-            let layout = RowLayout::of(&x);
-            let result = layout.empty();
-            let (count, dim) = layout.units();
-            let [mean, k, q, r] = [mean, k, q, r].map(|factor| into_contiguous(factor).into_tensor_arg());
-            input_gradient::launch::<R>(
-                &layout.client,
-                count,
-                dim,
-                layout.vector,
-                rows(gradient).into_tensor_arg(),
-                rows(x).into_tensor_arg(),
-                mean,
-                k,
-                q,
-                r,
-                arguments(relu.into_iter().map(into_contiguous)),
-                result.clone().into_tensor_arg(),
-                layout.vectors(),
-                layout.columns(),
-                layout.dtype.into(),
-            );
-            [images(result)]
+        all: impl FnOnce([FloatTensor<Self>; 2]) -> ([FloatTensor<Self>; 2], f64),
+    ) -> [FloatTensor<Self>; 4] {
+        let (like, channel) = ((x.shape(), x.dtype()), channel_like(&x.shape()));
+        // The ReLU's scale and bias, or its output where a shortcut was added.
+        let behind = relu.map_or_else(Vec::new, |relu| match &relu.mask {
+            Some(mask) => mask.to_vec(),
+            None => vec![relu.output.clone()],
         });
-        result
+        let is_summed = behind.len() == 1;
+        let outputs = [channel.clone(), channel].into_iter().chain(is_summed.then(|| like.clone())).collect();
+        let inputs = [&gradient, &x, &mean, &inv_std].into_iter().chain(&behind).cloned().collect();
+        let run = |inputs| {
+            let (inputs, behind) = first(inputs);
+            sums(inputs, behind)
+        };
+        let mut made = queue_many::<Below<R, F, I, E>>("batch-norm sums", inputs, outputs, run).into_iter();
+        let [bias_gradient, weight_gradient] = [(); 2].map(|()| made.next().expect("there are two sums"));
+        let (passed, mask) = made.next().map_or((gradient, behind), |passed| (passed, Vec::new()));
+        let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
+        let inputs = [passed.clone(), x, mean, inv_std, weight].into_iter().chain(totals).chain(mask).collect();
+        let [x_gradient] = queue_all::<Below<R, F, I, E>, _>("batch-norm gradient", inputs, [like], move |inputs| {
+            let ([gradient, x, channels @ ..], mask) = first::<_, 7>(inputs);
+            [from_sums([gradient, x], channels, mask, share)]
+        });
+        [x_gradient, weight_gradient, bias_gradient, passed]
     }
 }
 
-/// Scale and bias of a ReLU whose mask follows from the input of the batch-norm.
-fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> impl Iterator<Item = FloatTensor<B>> {
-    relu.and_then(|relu| relu.mask.clone()).into_iter().flatten()
+/// Whether there is a ReLU, and the shortcut.
+fn parts<T>(epilogue: Epilogue<T>) -> (bool, Option<T>) {
+    match epilogue {
+        Epilogue::Identity => (false, None),
+        Epilogue::Relu => (true, None),
+        Epilogue::AddRelu(shortcut) => (true, Some(shortcut)),
+    }
 }
 
 fn first<R: CubeRuntime, const N: usize>(mut tensors: Vec<CubeTensor<R>>) -> ([CubeTensor<R>; N], Vec<CubeTensor<R>>) {
@@ -336,12 +224,4 @@ fn like<R: CubeRuntime>(values: &CubeTensor<R>) -> CubeTensor<R> {
 /// Shape and type of one f32 per channel of images of `shape`.
 fn channel_like(shape: &Shape) -> (Shape, DType) {
     (Shape::new([shape[1]]), DType::F32)
-}
-
-/// Tensors of which a kernel takes any number.
-pub(super) fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
-where
-    T: LaunchArg<RuntimeArg<R> = TensorArg<R>>,
-{
-    tensors.into_iter().map(CubeTensor::into_tensor_arg).collect()
 }

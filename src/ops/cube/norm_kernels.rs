@@ -52,16 +52,20 @@ pub(super) fn piece_moments<E: Float, N: Size>(
     }
 }
 
-/// The moments of all rows from those of their pieces.
+/// The moments of all rows from those of their pieces: `mean`, and the sum of squared deviations as the only one of
+/// `others`; or with a `weight` the three [`factors`] in its place.
 #[cube(launch)]
 pub(super) fn all_moments<N: Size>(
     means: &Tensor<Vector<f32, N>>,
     squares: &Tensor<Vector<f32, N>>,
+    weight: &Sequence<Tensor<Vector<f32, N>>>,
     mean: &mut Tensor<Vector<f32, N>>,
-    square: &mut Tensor<Vector<f32, N>>,
+    others: &mut Sequence<Tensor<Vector<f32, N>>>,
     rows: usize,
     columns: usize,
     depth: usize,
+    free: f32,
+    epsilon: f32,
     #[comptime] lanes: usize,
 ) {
     let column = ABSOLUTE_POS_X as usize;
@@ -88,7 +92,14 @@ pub(super) fn all_moments<N: Size>(
 
     if UNIT_POS_Y == 0 && column < columns {
         mean[column] = whole;
-        square[column] = sum;
+        if comptime!(weight.len() == 1) {
+            let (inverse, scale, variance) = of_square(sum, weight[0][column], f32::cast_from(rows), free, epsilon);
+            others.index_mut(0usize)[column] = inverse;
+            others.index_mut(1usize)[column] = scale;
+            others.index_mut(2usize)[column] = variance;
+        } else {
+            others.index_mut(0usize)[column] = sum;
+        }
     }
 }
 
@@ -131,21 +142,37 @@ pub(super) fn factors<N: Size>(
     if place >= channels {
         terminate!();
     }
-    let deviation = (square[place] / Vector::new(count) + Vector::new(epsilon)).sqrt();
-    let inverse = Vector::<f32, N>::new(1.0) / deviation;
+    let (inverse, product, unbiased) = of_square(square[place], weight[place], count, free, epsilon);
     inv_std[place] = inverse;
-    scale[place] = weight[place] * inverse;
-    variance[place] = square[place] / Vector::new(free);
+    scale[place] = product;
+    variance[place] = unbiased;
+}
+
+/// See [`factors`].
+#[cube]
+fn of_square<N: Size>(
+    square: Vector<f32, N>,
+    weight: Vector<f32, N>,
+    count: f32,
+    free: f32,
+    epsilon: f32,
+) -> (Vector<f32, N>, Vector<f32, N>, Vector<f32, N>) {
+    let deviation = (square / Vector::new(count) + Vector::new(epsilon)).sqrt();
+    let inverse = Vector::<f32, N>::new(1.0) / deviation;
+    (inverse, weight * inverse, square / Vector::new(free))
 }
 
 /// Sums of pieces, of the gradient and of the gradient times `x - mean`. `relu` has scale and bias of a ReLU through
-/// which the gradient still has to go, or nothing.
+/// which the gradient has to go, or nothing; `output` has that ReLU's output if they do not suffice, and then the
+/// gradient that went through it is written to `passed`.
 #[cube(launch)]
 pub(super) fn piece_sums<E: Float, N: Size>(
     gradient: &Tensor<Vector<E, N>>,
     x: &Tensor<Vector<E, N>>,
     mean: &Tensor<Vector<f32, N>>,
     relu: &Sequence<Tensor<Vector<f32, N>>>,
+    output: &Sequence<Tensor<Vector<E, N>>>,
+    passed: &mut Sequence<Tensor<Vector<E, N>>>,
     sums: &mut Tensor<Vector<f32, N>>,
     products: &mut Tensor<Vector<f32, N>>,
     rows: usize,
@@ -163,9 +190,15 @@ pub(super) fn piece_sums<E: Float, N: Size>(
         if row < rows && column < columns {
             let place = row * columns + column;
             let centred = Vector::cast_from(x[place]) - mean[column];
-            let passed = through_relu(Vector::cast_from(gradient[place]), centred, relu, column);
-            sum += passed;
-            product += passed * centred;
+            let mut own = gradient[place];
+            if comptime!(output.len() == 1) {
+                let zero = Vector::<E, N>::new(E::new(0.0));
+                own = select_many(output[0][place].greater_than(zero), own, zero);
+                passed.index_mut(0usize)[place] = own;
+            }
+            let own = through_relu(Vector::cast_from(own), centred, relu, column);
+            sum += own;
+            product += own * centred;
         }
     }
     let sum = over_lanes(sum, lanes);
@@ -177,13 +210,15 @@ pub(super) fn piece_sums<E: Float, N: Size>(
     }
 }
 
-/// Two sums over all rows from those of their pieces.
+/// Two sums over all rows from those of their pieces, the second one times `inv_std`: of the gradient, and of the
+/// gradient times the normalised input.
 #[cube(launch)]
 pub(super) fn all_sums<N: Size>(
-    one: &Tensor<Vector<f32, N>>,
-    other: &Tensor<Vector<f32, N>>,
-    one_sum: &mut Tensor<Vector<f32, N>>,
-    other_sum: &mut Tensor<Vector<f32, N>>,
+    sums: &Tensor<Vector<f32, N>>,
+    products: &Tensor<Vector<f32, N>>,
+    inv_std: &Tensor<Vector<f32, N>>,
+    sum: &mut Tensor<Vector<f32, N>>,
+    weighted: &mut Tensor<Vector<f32, N>>,
     pieces: usize,
     columns: usize,
     #[comptime] lanes: usize,
@@ -193,15 +228,15 @@ pub(super) fn all_sums<N: Size>(
     let mut second = Vector::<f32, N>::new(0.0);
     let mut piece = UNIT_POS_Y as usize;
     while piece < pieces && column < columns {
-        first += one[piece * columns + column];
-        second += other[piece * columns + column];
+        first += sums[piece * columns + column];
+        second += products[piece * columns + column];
         piece += lanes;
     }
     let first = over_lanes(first, lanes);
     let second = over_lanes(second, lanes);
     if UNIT_POS_Y == 0 && column < columns {
-        one_sum[column] = first;
-        other_sum[column] = second;
+        sum[column] = first;
+        weighted[column] = second * inv_std[column];
     }
 }
 
@@ -234,29 +269,6 @@ pub(super) fn normalized<E: Float, N: Size>(
     output[place] = Vector::cast_from(value);
 }
 
-/// The factors `k`, `q` and `r` of [`input_gradient`]; `share` is one over the number of values per channel.
-#[cube(launch)]
-pub(super) fn gradient_factors<N: Size>(
-    weight: &Tensor<Vector<f32, N>>,
-    inv_std: &Tensor<Vector<f32, N>>,
-    sum: &Tensor<Vector<f32, N>>,
-    weighted: &Tensor<Vector<f32, N>>,
-    k: &mut Tensor<Vector<f32, N>>,
-    q: &mut Tensor<Vector<f32, N>>,
-    r: &mut Tensor<Vector<f32, N>>,
-    share: f32,
-    channels: usize,
-) {
-    let place = ABSOLUTE_POS;
-    if place >= channels {
-        terminate!();
-    }
-    let scale = weight[place] * inv_std[place];
-    k[place] = scale;
-    q[place] = scale * inv_std[place] * (weighted[place] * Vector::new(share));
-    r[place] = scale * (sum[place] * Vector::new(share));
-}
-
 /// The gradient where the output is positive, zero elsewhere.
 #[cube(launch)]
 pub(super) fn masked<E: Float, N: Size>(
@@ -274,17 +286,21 @@ pub(super) fn masked<E: Float, N: Size>(
     result[place] = select_many(output[place].greater_than(zero), gradient[place], zero);
 }
 
-/// `gradient * k - (x - mean) * q - r`; `relu` as in [`piece_sums`].
+/// `k (gradient - mean(gradient) - x_hat mean(gradient * x_hat))` with `k = weight * inv_std` and the normalised input
+/// `x_hat`; `sum` and `weighted` as in [`all_sums`], over the whole batch, and `share` one over its number of values;
+/// `relu` as in [`piece_sums`].
 #[cube(launch)]
 pub(super) fn input_gradient<E: Float, N: Size>(
     gradient: &Tensor<Vector<E, N>>,
     x: &Tensor<Vector<E, N>>,
     mean: &Tensor<Vector<f32, N>>,
-    k: &Tensor<Vector<f32, N>>,
-    q: &Tensor<Vector<f32, N>>,
-    r: &Tensor<Vector<f32, N>>,
+    inv_std: &Tensor<Vector<f32, N>>,
+    weight: &Tensor<Vector<f32, N>>,
+    sum: &Tensor<Vector<f32, N>>,
+    weighted: &Tensor<Vector<f32, N>>,
     relu: &Sequence<Tensor<Vector<f32, N>>>,
     result: &mut Tensor<Vector<E, N>>,
+    share: f32,
     count: usize,
     columns: usize,
     #[define(E)] _dtype: StorageType,
@@ -294,9 +310,12 @@ pub(super) fn input_gradient<E: Float, N: Size>(
         terminate!();
     }
     let column = place % columns;
+    let k = weight[column] * inv_std[column];
+    let q = k * inv_std[column] * (weighted[column] * Vector::new(share));
+    let r = k * (sum[column] * Vector::new(share));
     let centred = Vector::cast_from(x[place]) - mean[column];
     let passed = through_relu(Vector::cast_from(gradient[place]), centred, relu, column);
-    result[place] = Vector::cast_from(passed * k[column] - centred * q[column] - r[column]);
+    result[place] = Vector::cast_from(passed * k - centred * q - r);
 }
 
 /// The gradient where `centred * scale + bias` is positive, zero elsewhere; the gradient itself without a ReLU.

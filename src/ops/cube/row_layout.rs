@@ -102,8 +102,8 @@ impl<R: CubeRuntime> RowLayout<R> {
         std::array::from_fn(|_| self.memory(Shape::new([self.piece_count(), self.channels]), DType::F32))
     }
 
-    /// Memory for two values per channel.
-    pub(super) fn per_channel(&self) -> [CubeTensor<R>; 2] {
+    /// Memory for so many values per channel.
+    pub(super) fn per_channel<const N: usize>(&self) -> [CubeTensor<R>; N] {
         std::array::from_fn(|_| self.memory(Shape::new([self.channels]), DType::F32))
     }
 

@@ -9,7 +9,7 @@ use tch::{Device, Tensor};
 use super::host_conv::{from_nhwc, to_nhwc};
 use super::memory::{Value, exclusive, is_activation, of_kind, parallel_for, uninit_mut, values, values_mut};
 use super::norm_kernels;
-use crate::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
+use crate::batch_norm::{BatchNormOps, Normalized, in_steps};
 use crate::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use crate::statistics::Synchronized;
 
@@ -77,7 +77,7 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         relu: Option<&ReluState<Self>>,
     ) -> [TchTensor; 4] {
         if on_host(&x).is_some() {
-            return gradients::<Self>(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count));
+            return Self::bn_gradients(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count));
         }
         let gradient = epilogue_backward::<Self>(gradient, relu);
         let [dx, dweight, dbias] = norm_kernels::gradients(&gradient, &x, &weight, statistics.each_ref());
