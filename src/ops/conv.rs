@@ -15,7 +15,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{FloatDType, Slice, Tensor, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Slice, Tensor, TensorMetadata};
 use kiln_kernels::Trim;
 
 use super::batch_norm::BatchNormOps;
@@ -36,6 +36,11 @@ pub trait GradientListener: Send + Sync {
     /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes,
     /// in f32.
     fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>);
+
+    /// What [`ConvOps::conv_weights`] made of `parameter`, a [`FloatTensor`] of the backend that computes, if anything.
+    fn prepared(&self, _parameter: ParamId) -> Option<Box<dyn Any>> {
+        None
+    }
 }
 
 /// Burn's autodiff asks it of what a backward pass keeps.
@@ -79,6 +84,12 @@ pub trait ConvOps: HostOps + BatchNormOps {
     /// The weight in the type and the memory layout of all three products with `x`, converted once.
     fn conv_weight(weight: FloatTensor<Self>, x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
         as_type::<Self>(weight, x.dtype().into())
+    }
+
+    /// [`ConvOps::conv_weight`] of several weights of f32 at once, for images of `dtype`, where that takes fewer kernels
+    /// of the device.
+    fn conv_weights(_weights: Vec<FloatTensor<Self>>, _dtype: DType) -> Option<Vec<FloatTensor<Self>>> {
+        None
     }
 
     /// The output, `[batch, outputs, out_height, out_width]`.
@@ -242,7 +253,10 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
         let (image, dtype) = (x.primitive.clone(), weight.primitive.dtype().into());
         let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
-        let kernel = B::conv_weight(kernel, &image, sliding);
+        let made = listener.as_ref().filter(|_| trim.is_none());
+        let made = made.and_then(|it| it.listener.prepared(it.parameter)?.downcast::<FloatTensor<B>>().ok());
+        let made = made.filter(|made| made.dtype() == image.dtype());
+        let kernel = made.map_or_else(|| B::conv_weight(kernel, &image, sliding), |made| *made);
         let output = by_group::<B, 2>([image.clone(), kernel.clone()], 1, sliding, B::conv_forward);
         let output = match prepared {
             OpsKind::Tracked(step) => {

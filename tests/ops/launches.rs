@@ -1,18 +1,25 @@
-//! How many kernels batch-norm on CubeCL launches, by wgpu's own log: below CubeCL, so that it
+//! How many kernels batch-norm, the update and a step on CubeCL launch, by wgpu's own log: below CubeCL, so that it
 //! does not matter who asks. A device spends microseconds on each, however small it is.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use burn::backend::Wgpu;
+use burn::backend::{Autodiff, Wgpu};
+use burn::data::dataset::{Dataset, InMemDataset};
+use burn::module::Module;
 use burn::tensor::backend::Backend;
-use kiln_engine::HostBackend;
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+use kiln_engine::nn::Conv2d;
+use kiln_engine::optim::{OptimConfig, Optimizer, Parameter};
+use kiln_engine::parallel::{DataParallel, Observer, StartingPoint, StepReport, TrainingState, Write};
+use kiln_engine::{BatchNorm, ForwardContext, Full, HostBackend, Objective, Plan, Result, Split, TrainBackend, World};
 use kiln_ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
-use kiln_ops::{BatchNormOps, Epilogue, PrecisionKind, ReluState};
+use kiln_ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, ReluState};
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::{noise, tensor};
+use super::{noise, rounded, tensor, to_vec};
 use crate::backends::computes_in;
 
 type Device = Wgpu<f32, i32>;
@@ -96,6 +103,123 @@ fn norms(precision: PrecisionKind) -> [[[usize; 2]; 3]; 2] {
     [false, true].map(|is_shared| [None, Some(false), Some(true)].map(|shortcut| norm(precision, shortcut, is_shared)))
 }
 
+/// Launches for the weights of so many convolutions in half precision, one by one and all at once.
+fn weights(count: usize) -> [usize; 2] {
+    let weight = |place: usize| {
+        let weight = tensor::<Device, 4>(&noise((8 + place) * 36, place as u64), [4, 8 + place, 3, 3]);
+        // Of every layout in memory.
+        if place.is_multiple_of(2) { weight.swap_dims(0, 1) } else { weight }
+    };
+    let weights: Vec<_> = (0..count).map(|place| weight(place).into_primitive().tensor()).collect();
+    let x = tensor::<Device, 4>(&noise(4, 2), [1, 4, 1, 1]).cast(DType::F16).into_primitive().tensor();
+    let sliding = Conv2d::<Device>::new([4, 8], 3, 1, &Device::open(0).unwrap()).sliding;
+    let one_by_one = || weights.iter().map(|it| Device::conv_weight(it.clone(), &x, sliding)).collect::<Vec<_>>();
+    let (apart, one_by_one) = counted(one_by_one);
+    let (together, at_once) = counted(|| Device::conv_weights(weights.clone(), DType::F16).unwrap());
+    let values = |it| to_vec(Tensor::<Device, 4>::from_primitive(TensorPrimitive::Float(it)));
+    for ((weight, apart), together) in weights.into_iter().zip(apart).zip(together) {
+        let expected = rounded(values(weight), PrecisionKind::F16);
+        assert_eq!([values(apart), values(together)], [expected.clone(), expected]);
+    }
+    [one_by_one, at_once]
+}
+
+/// Launches for the gradients of so many parameters of two kinds, and for their update.
+fn update(count: usize) -> [usize; 2] {
+    let lengths: Vec<usize> = (0..count).map(|place| if place % 2 == 0 { 4 + place } else { 100 + place }).collect();
+    let parameter = |(place, length): (usize, &usize)| {
+        let (name, vector) = (place.to_string(), place % 2 == 0);
+        Parameter { name, length: *length, vector, head: false }
+    };
+    let parameters = lengths.iter().enumerate().map(parameter).collect();
+    let mut optimizer = Optimizer::<Device>::new(&OptimConfig::default(), parameters);
+    let mut params: Vec<_> = lengths.iter().map(|length| tensor::<Device, 1>(&noise(*length, 3), [*length])).collect();
+    let mut launches = [0; 2];
+    // The first one packs the parameters, too, and has no momentum yet.
+    for _ in 0..2 {
+        let gradients: Vec<_> = lengths.iter().map(|length| tensor(&noise(*length, 4), [*length])).collect();
+        let (packed, gathered) = counted(|| optimizer.arenas().pack(gradients));
+        let unpacked = optimizer.arenas().unpack(packed.clone());
+        optimizer.prepare(packed);
+        let (updated, launched) = counted(|| optimizer.step(0.1, params, unpacked));
+        (params, launches) = (updated, [gathered, launched]);
+    }
+    launches
+}
+
+/// Blocks of a convolution and a batch-norm.
+#[derive(Module, Debug)]
+pub struct Network<B: Backend> {
+    convolutions: Vec<Conv2d<B>>,
+    norms: Vec<BatchNorm<B>>,
+}
+
+struct Images([InMemDataset<Vec<f32>>; 2]);
+
+const CHANNELS: usize = 8;
+
+impl Objective for Images {
+    type Sample = Vec<f32>;
+    type Model<B: TrainBackend> = Network<B>;
+    type Batch<B: TrainBackend> = Tensor<B, 4>;
+
+    fn dataset(&self, split: Split) -> &dyn Dataset<Vec<f32>> {
+        &self.0[split as usize]
+    }
+
+    fn batch<B: TrainBackend>(&self, samples: Vec<Vec<f32>>, device: &B::Device) -> Tensor<B, 4> {
+        let shape = [samples.len(), CHANNELS, 4, 4];
+        Tensor::<B, 1>::from_floats(&samples.concat()[..], device).reshape(shape)
+    }
+
+    fn losses<B: TrainBackend>(&self, net: &Network<B>, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 1> {
+        let layers = net.convolutions.iter().zip(&net.norms);
+        let block = |x, (conv, norm): (&Conv2d<B>, &BatchNorm<B>)| {
+            conv.forward_normalized::<Full>(x, norm, Epilogue::Relu, context)
+        };
+        layers.fold(x, block).flatten::<2>(1, 3).mean_dim(1).flatten(0, 1)
+    }
+}
+
+#[derive(Clone)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn step(&mut self, _: &StepReport) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, _: TrainingState) -> Result<Write> {
+        Ok(Box::new(|| Ok(())))
+    }
+}
+
+/// Launches of so many steps of a network with so many blocks, and of what begins and ends a run.
+fn run(blocks: usize, steps: usize) -> usize {
+    let device = Device::open(0).unwrap();
+    let convolution = |_| Conv2d::new([CHANNELS; 2], 3, 1, &device);
+    let norm = |_| BatchNorm::new(CHANNELS, false, &device);
+    let (convolutions, norms) = ((0..blocks).map(convolution).collect(), (0..blocks).map(norm).collect());
+    let network = kiln_engine::initialize(Network::<Autodiff<Device>> { convolutions, norms }, 0).unwrap();
+    let counts = [4 * steps, 4];
+    let image = |seed| noise(CHANNELS * 16, seed as u64);
+    let images = counts.map(|count| InMemDataset::new((0..count).map(image).collect()));
+    let mut plan = Plan::new(World::new(1, vec![0]), counts, 4, 1).unwrap();
+    plan.check_every = 0;
+    let (start, limit) = (StartingPoint::default(), Duration::from_secs(60));
+    let strategy =
+        DataParallel::<Device, _>::new(Arc::new(Images(images)), Arc::new(plan), start, limit, Box::new(Nobody));
+    counted(|| kiln_engine::train(network, strategy).unwrap()).1
+}
+
+/// Launches of a step with so many blocks.
+fn step(blocks: usize) -> usize {
+    // The first run compiles and checks kernels.
+    let [_, short, long] = [2, 2, 5].map(|steps| run(blocks, steps));
+    assert_eq!((long - short) % 3, 0, "the same in each step: {short}, {long}");
+    (long - short) / 3
+}
+
 #[test]
 #[ignore = "not a test: the process whose launches are counted"]
 fn the_process_whose_launches_are_counted() {
@@ -106,10 +230,19 @@ fn the_process_whose_launches_are_counted() {
     log::set_max_level(LevelFilter::Trace);
     let found = match case.as_str() {
         "f32" => format!("{:?}", norms(PrecisionKind::F32)),
-        _ => format!("{:?}", norms(PrecisionKind::F16)),
+        "f16" => format!("{:?}", norms(PrecisionKind::F16)),
+        "weights" => format!("{:?}", COUNTS.map(weights)),
+        "update" => format!("{:?}", COUNTS.map(update)),
+        _ => {
+            let [less, more] = [1, 2].map(step);
+            format!("{}", more - less)
+        }
     };
     println!("\n{COUNTED}{found}");
 }
+
+/// Tensors in a model.
+const COUNTS: [usize; 3] = [4, 20, 50];
 
 /// Names the case to a process, and begins the line in which it answers.
 const COUNTED: &str = "KILN_TEST_LAUNCHES";
@@ -134,7 +267,23 @@ fn batch_norm_takes_three_kernels_each_way() {
     }
 }
 
+fn an_update_takes_few_kernels() {
+    // One copies 24 tensors at most.
+    if computes_in::<Device>(PrecisionKind::F16) {
+        assert_eq!(found("weights"), "[[4, 1], [20, 1], [50, 3]]");
+    }
+    assert_eq!(found("update"), "[[2, 2], [2, 2], [4, 2]]");
+}
+
+/// Three for batch-norm in each direction and one for each product of the convolution, none for its weight; without
+/// matrix units four copies and a flip for the gradients of the convolution.
+fn a_block_adds_no_kernel_for_its_weight() {
+    assert_eq!(found("step"), "14");
+}
+
 on_backend! {
     "wgpu" wgpu Device:
     batch_norm_is_three_kernels_each_way => batch_norm_takes_three_kernels_each_way;
+    weights_and_their_update_take_few_kernels_for_any_number_of_tensors => an_update_takes_few_kernels;
+    a_block_of_a_network_adds_no_kernel_for_its_weight => a_block_adds_no_kernel_for_its_weight;
 }

@@ -9,6 +9,7 @@ use std::ops::{Range, RangeFrom};
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor};
 use kiln_ops::{UpdateOps, primitive, tensor};
 
@@ -138,6 +139,21 @@ pub struct Kernel {
 pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
     let kernels = trained_parameters(model).enumerate().filter(|(_, tensor)| tensor.shape.len() == 4);
     kernels.map(|(place, Weights { shape, id, .. })| Kernel { place, length: shape.iter().product(), id }).collect()
+}
+
+/// The weights of [`kernels`], off the autodiff graph.
+pub fn kernel_weights<B: AutodiffBackend, M: Module<B>>(model: &M) -> Vec<(ParamId, FloatTensor<B::InnerBackend>)> {
+    struct Collect<B: AutodiffBackend>(Vec<(ParamId, FloatTensor<B::InnerBackend>)>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if D == 4 && param.is_require_grad() {
+                self.0.push((param.id, primitive(param.val().inner())));
+            }
+        }
+    }
+    let mut collect = Collect(Vec::new());
+    model.visit(&mut collect);
+    collect.0
 }
 
 /// The inverse of [`flat_gradients`], for Burn's optimizers: `gradients` are those of trained tensors that follow each

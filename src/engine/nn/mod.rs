@@ -17,8 +17,8 @@ mod running;
 
 pub use context::{BatchStatistics, ForwardContext};
 pub use flat::{
-    Kernel, TensorSet, counts, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat,
-    with_own_memory,
+    Kernel, TensorSet, counts, flat, flat_gradients, found_gradients, gradients_of, kernel_weights, kernels, only,
+    with_flat, with_own_memory,
 };
 pub use freeze::{HEAD, freeze, is_frozen};
 pub use init::initialize;

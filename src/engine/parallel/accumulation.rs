@@ -1,4 +1,4 @@
-//! The sums of a step's gradients over its micro-batches.
+//! What a step's micro-batches share: the sums of gradients, and the kernels of convolutions.
 //!
 //! A backward pass adds the gradient of each convolution kernel to that of the micro-batches before as soon as it is
 //! final, so that there is one set of gradients and not a second one until the end of the pass. Other parameters are
@@ -8,15 +8,16 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use burn::module::ParamId;
+use burn::backend::Autodiff;
+use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use kiln_ops::{GradientListener, primitive, tensor};
+use kiln_ops::{GradientListener, PrecisionKind, primitive, tensor};
 use parking_lot::Mutex;
 
 use super::{Early, HostBackend};
-use crate::nn::Kernel;
+use crate::nn::{Kernel, kernel_weights};
 
 /// The gradients of the micro-batches so far, by the place of their tensor. That of a kernel is missing while a
 /// backward pass has it.
@@ -57,6 +58,18 @@ pub(super) struct Listener<B: HostBackend> {
     pub(super) adds: bool,
     /// In the last backward pass of a step that several processes share.
     pub(super) early: Option<Arc<Early<B>>>,
+    pub(super) kernels: Arc<PreparedKernels<B>>,
+}
+
+/// The kernels of a step's convolutions as their products read them, where a device makes all of them at once.
+pub(super) struct PreparedKernels<B: HostBackend>(Mutex<HashMap<ParamId, FloatTensor<B>>>);
+
+impl<B: HostBackend> PreparedKernels<B> {
+    pub(super) fn of<M: Module<Autodiff<B>>>(model: &M, precision: PrecisionKind) -> Self {
+        let (ids, weights): (Vec<_>, Vec<_>) = kernel_weights(model).into_iter().unzip();
+        let prepared = (!ids.is_empty()).then(|| B::conv_weights(weights, precision.dtype())).flatten();
+        Self(Mutex::new(ids.into_iter().zip(prepared.into_iter().flatten()).collect()))
+    }
 }
 
 impl<B: HostBackend> GradientListener for Listener<B> {
@@ -75,6 +88,10 @@ impl<B: HostBackend> GradientListener for Listener<B> {
         // If somebody looks at it, it has not been added yet.
         let earlier = self.sums.iter().find_map(|sums| sums.sums.lock().get(*sums.places.get(&parameter)?)?.clone());
         early.ready(parameter, earlier.into_iter().fold(*gradient, |gradient, earlier| added(earlier, gradient)));
+    }
+
+    fn prepared(&self, parameter: ParamId) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.kernels.0.lock().get(&parameter)?.clone()))
     }
 }
 

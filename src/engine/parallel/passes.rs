@@ -17,7 +17,7 @@ use burn_train::TrainOutput;
 use kiln_system::{Error, Result};
 use tracing::info_span;
 
-use super::accumulation::Listener;
+use super::accumulation::{Listener, PreparedKernels};
 use super::micro_batch_group::MicroBatchGroup;
 use super::outcome::Sums;
 use super::probe::{Observed, ProbePoint};
@@ -78,6 +78,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let mut fence = Fence { everyone, key, is_backward: false };
         let longest = if self.plan.grad_checkpointing { self.stage.longest } else { 0 };
         let sums = (micro_batches > 1).then(|| self.gradients.clone());
+        let kernels = Arc::new(PreparedKernels::of(&self.model(), self.plan.precision));
         let adds = !self.task.sees_gradients() && self.plan.probe.is_none();
         for turn in self.stage.turns(micro_batches) {
             match turn {
@@ -86,7 +87,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                     if micro_batch + 1 == micro_batches {
                         passes.early = self.reduction.listen(self.key(Operation::BackwardDone));
                     }
-                    let listener = Listener { sums: sums.clone(), adds, early: passes.early.clone() };
+                    let listener =
+                        Listener { sums: sums.clone(), adds, early: passes.early.clone(), kernels: kernels.clone() };
                     begun.push_back(self.forward(group, micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {

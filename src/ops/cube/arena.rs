@@ -5,6 +5,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::fusion::{FusionTensor, queue, queue_all};
@@ -27,7 +28,7 @@ pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: Bo
     let [whole] = queue_all::<CubeBackend<R, F, I, E>, _>("side by side", vectors, outputs, move |vectors| {
         let (client, device) = (vectors[0].client.clone(), vectors[0].device.clone());
         let whole = empty_device_contiguous_dtype(client.clone(), device, Shape::new([total]), DType::F32);
-        let most = (client.properties().hardware.max_bindings as usize).saturating_sub(OTHERS).clamp(1, MOST);
+        let most = most_inputs(&client);
         let mut start = 0;
         let vectors: Vec<CubeTensor<R>> = vectors.into_iter().map(into_contiguous).collect();
         for group in vectors.chunks(most) {
@@ -63,6 +64,11 @@ pub(super) fn part<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElemen
         [CubeTensor::new_contiguous(client, device, Shape::new([length]), handle, dtype)]
     });
     part
+}
+
+/// Tensors that one kernel can copy.
+pub(super) fn most_inputs<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
+    (client.properties().hardware.max_bindings as usize).saturating_sub(OTHERS).clamp(1, MOST)
 }
 
 /// The place that a tensor of this length takes.

@@ -1,26 +1,31 @@
 //! Convolutions on CubeCL as operations of the stream: see [`super::products`].
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, TensorMetadata};
+use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::Fusion;
 
 use super::fusion::queue;
 use super::products;
 use super::row_layout::{images, rows};
-use crate::{BranchOps, ConvOps, PoolOps, Sliding, as_type};
+use super::weights;
+use crate::{BranchOps, ConvOps, PoolOps, Sliding};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {
     /// A matrix product would be tuned over 20 kernels for each of its three sizes, each compiled for a second.
     const CHANNELS_INNERMOST: bool = true;
 
     fn conv_weight(weight: FloatTensor<Self>, x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
-        let weight = as_type::<Self>(weight, x.dtype().into());
-        let like = (weight.shape(), weight.dtype());
-        let [weight] = queue::<CubeBackend<R, F, I, E>, _, _>("rows of weights", [weight], [like], |[weight]| {
-            [images(rows(weight))]
-        });
+        if weight.dtype() != x.dtype() {
+            return weights::laid::<R, F, I, E>(vec![weight], x.dtype()).swap_remove(0);
+        }
+        let (like, run) = ((weight.shape(), weight.dtype()), |[weight]: [_; 1]| [images(rows(weight))]);
+        let [weight] = queue::<CubeBackend<R, F, I, E>, _, _>("rows of a weight", [weight], [like], run);
         weight
+    }
+
+    fn conv_weights(weights: Vec<FloatTensor<Self>>, dtype: DType) -> Option<Vec<FloatTensor<Self>>> {
+        Some(weights::laid::<R, F, I, E>(weights, dtype))
     }
 
     fn conv_forward([x, weight]: [FloatTensor<Self>; 2], sliding: Sliding) -> FloatTensor<Self> {
@@ -33,8 +38,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
     }
 
     fn conv_weight_gradient([x, weight, gradient]: [FloatTensor<Self>; 3], sliding: Sliding) -> FloatTensor<Self> {
-        let (shape, dtype) = (weight.shape(), weight.dtype());
-        let like = (shape.clone(), dtype);
+        let shape = weight.shape();
+        let like = (shape.clone(), DType::F32);
         let run = move |[x, gradient]: [_; 2]| [products::weight_gradient(x, shape.dims(), gradient, sliding)];
         let [found] = queue::<CubeBackend<R, F, I, E>, _, _>("weight gradient", [x, gradient], [like], run);
         found

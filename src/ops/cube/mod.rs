@@ -15,6 +15,7 @@ mod products;
 mod row_layout;
 mod update;
 mod weight_gradient;
+mod weights;
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

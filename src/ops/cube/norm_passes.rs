@@ -10,7 +10,7 @@ use super::norm_kernels::{all_moments, all_sums, input_gradient, normalized, pie
 use super::row_layout::{RowLayout, images, rows};
 use crate::batch_norm::free;
 
-/// Mean and sum of squared deviations; or with `weight` and epsilon the mean and the three [`factors`].
+/// Mean and sum of squared deviations; with `weight` and epsilon the mean and what `norm_kernels::factors` computes.
 pub(super) fn whole_moments<R: CubeRuntime, const N: usize>(
     layout: &RowLayout<R>,
     x: CubeTensor<R>,

@@ -35,18 +35,18 @@ use crate::Sliding;
 /// `[outputs, inputs, kernel_height, kernel_width]`.
 pub(super) fn output<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, sliding: Sliding) -> CubeTensor<R> {
     let [[batch, _, height, width], [outputs, _, down, across]] = [&x, &weight].map(|it| it.shape().dims());
-    let shape = [batch, sliding.positions(height, down), sliding.positions(width, across), outputs];
+    let (shape, dtype) = ([batch, sliding.positions(height, down), sliding.positions(width, across), outputs], x.dtype);
     product(
         "convolution",
         [x, weight],
         shape,
         sliding,
         convolved(shape, sliding, |input, weight, out| ConvolutionInputs::Forward { input, weight, bias: None, out }),
-        |[x, weight]| direct(x, weight, sliding.options()),
+        |[x, weight]| cast_as_laid(direct(x, weight, sliding.options()), dtype),
     )
 }
 
-/// The gradient of the weight, which has `shape`; the gradient of the output is shaped as that.
+/// The gradient of the weight, which has `shape`, in f32; the gradient of the output is shaped as that.
 pub(super) fn weight_gradient<R: CubeRuntime>(
     x: CubeTensor<R>,
     shape: [usize; 4],
@@ -57,7 +57,7 @@ pub(super) fn weight_gradient<R: CubeRuntime>(
     product(
         "weight gradient",
         [x, gradient],
-        [outputs, down, across, inputs],
+        shape,
         sliding,
         |[x, gradient], (algorithm, tile)| {
             let strategy = match (algorithm, tile) {
@@ -87,7 +87,7 @@ pub(super) fn input_gradient<R: CubeRuntime, F: FloatElement, I: IntElement, E: 
     sliding: Sliding,
 ) -> CubeTensor<R> {
     let [_, _, down, across] = weight.shape().dims();
-    let [batch, inputs, height, width] = shape;
+    let ([batch, inputs, height, width], dtype) = (shape, gradient.dtype);
     let dense = Sliding { stride: 1, ..sliding };
     let gradient = match sliding.stride {
         1 => gradient,
@@ -118,7 +118,7 @@ pub(super) fn input_gradient<R: CubeRuntime, F: FloatElement, I: IntElement, E: 
             let [_, outputs, rows, columns] = gradient.shape().dims();
             let inner = [0..batch, 0..outputs, from_top..rows - from_top, from_left..columns - from_left];
             let gradient = if from_top + from_left > 0 { slice(gradient, &inner) } else { gradient };
-            direct(gradient, weight, ConvOptions::new([1, 1], padding, [1, 1], 1))
+            cast_as_laid(direct(gradient, weight, ConvOptions::new([1, 1], padding, [1, 1], 1)), dtype)
         },
     )
 }
@@ -141,8 +141,9 @@ fn spread<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
     images(CubeBackend::<R, F, I, E>::float_slice_assign(zeros, &places, gradient))
 }
 
-/// A product of two tensors of one type, whose result has `shape` with channels innermost: `by_units`, on matrix units,
-/// where the device has them for the type and they are right, else by `direct`, in f32.
+/// A product of two tensors of one type, whose result has `shape`: `by_units`, on matrix units, where the device has
+/// them for the type and they are right, else by `direct`, of factors in f32: with sums in f16 the gradient of a weight
+/// loses its direction.
 fn product<R: CubeRuntime>(
     name: &'static str,
     factors: [CubeTensor<R>; 2],
@@ -153,13 +154,14 @@ fn product<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let (device, dtype) = (factors[0].device.clone(), factors[0].dtype);
     let kernels = kernels(&factors[0].client, dtype);
+    let trusted = |factors: [_; 2]| direct(factors.map(|factor| cast_as_laid(factor, DType::F32)));
     if kernels.is_empty() {
-        return in_f32(factors, direct);
+        return trusted(factors);
     }
     let [left, right] = factors.each_ref().map(CubeTensor::shape);
     let product = Product { name, shapes: [left, right, Shape::new(shape)], dtype, sliding };
     let run = |kernel| by_units(factors.clone(), kernel);
-    first_right(&device, product, kernels, run, || in_f32(factors.clone(), direct))
+    first_right(&device, product, kernels, run, || trusted(factors.clone()))
 }
 
 /// How a kernel reads its factors, and on which units it multiplies.
@@ -209,17 +211,6 @@ fn kernels<R: CubeRuntime>(client: &ComputeClient<R>, dtype: DType) -> &'static 
 /// Burn's kernel of one multiplication after the other, which adds up in the type of the tensors.
 fn direct<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, options: ConvOptions<2>) -> CubeTensor<R> {
     conv_forward(x, weight, None, options, ConvStrategy::Direct).expect("it takes every size")
-}
-
-/// The product of tensors of one type, with sums in f32: with sums in f16 the gradient of a weight loses its direction.
-fn in_f32<R: CubeRuntime>(
-    tensors: [CubeTensor<R>; 2],
-    product: impl FnOnce([CubeTensor<R>; 2]) -> CubeTensor<R>,
-) -> CubeTensor<R> {
-    match tensors[0].dtype {
-        DType::F32 => product(tensors),
-        dtype => cast_as_laid(product(tensors.map(|tensor| cast_as_laid(tensor, DType::F32))), dtype),
-    }
 }
 
 /// The tensor in another type. Images whose channels are innermost stay so: Burn's cast would copy them to

@@ -18,7 +18,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::row_layout::{images, rows, units};
+use super::row_layout::{rows, units};
 use crate::Sliding;
 
 /// Bytes that a unit loads at once, at most.
@@ -35,8 +35,8 @@ const TILES: usize = 512;
 const ROWS: usize = 64;
 const FEWEST: usize = 512;
 
-/// The gradient of a weight of `shape` `[outputs, inputs, kernel_height, kernel_width]`; nothing if `strategy` does not
-/// take the size.
+/// The gradient of a weight of `shape` `[outputs, inputs, kernel_height, kernel_width]`, contiguous and in f32, as the
+/// update reads it; nothing if `strategy` does not take the size.
 pub(super) fn by_matrices<R: CubeRuntime>(
     x: CubeTensor<R>,
     shape: [usize; 4],
@@ -73,8 +73,7 @@ pub(super) fn by_matrices<R: CubeRuntime>(
         let mut elements = MatmulElems::from_globals(&elements);
         launch_ref(strategy, &client, gradients, pixels, product, &mut elements).ok()?;
     }
-    let found = Shape::new([outputs, down, across, inputs]);
-    let found = empty_device_contiguous_dtype(client.clone(), device, found, dtype);
+    let found = empty_device_contiguous_dtype(client.clone(), device, Shape::new(shape), DType::F32);
     let count = outputs * taps * inputs;
     let (cubes, dim) = units(&client, count);
     add_pieces::launch::<R>(
@@ -87,9 +86,8 @@ pub(super) fn by_matrices<R: CubeRuntime>(
         inputs,
         count,
         pieces,
-        dtype.into(),
     );
-    Some(images(found))
+    Some(found)
 }
 
 /// The images in grids of positions, `step` apart from `from` on in both directions: `[positions, channels]` of `size`,
@@ -168,17 +166,16 @@ fn place<E: Float, N: Size>(
     made[ABSOLUTE_POS] = value;
 }
 
-/// A value `[output, tap, input]` of the gradient per unit, from `products` `[tap, piece, output, input]`, which may
-/// have more outputs and inputs.
+/// A value of the gradient `[output, input, tap]` per unit, from `products` `[tap, piece, output, input]`, which may
+/// have more outputs and inputs: neighbours read neighbours.
 #[cube(launch)]
-fn add_pieces<E: Float>(
+fn add_pieces(
     products: &Tensor<f32>,
-    found: &mut Tensor<E>,
+    found: &mut Tensor<f32>,
     taps: usize,
     inputs: usize,
     count: usize,
     pieces: usize,
-    #[define(E)] _dtype: StorageType,
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
@@ -193,7 +190,7 @@ fn add_pieces<E: Float>(
         sum += products[at];
         at += piece;
     }
-    found[ABSOLUTE_POS] = E::cast_from(sum);
+    found[(output * inputs + input) * taps + tap] = sum;
 }
 
 #[cfg(all(test, feature = "wgpu"))]
