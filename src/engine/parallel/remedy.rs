@@ -15,7 +15,7 @@ const FULL: [&str; 5] =
 const CARD: [&str; 4] = ["cuda error", "cuda_error", "cudnn error", "device lost"];
 
 /// CubeCL's threads that build and launch a device's kernels.
-#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+#[cfg(any(feature = "cuda", feature = "wgpu", all(test, feature = "flex")))]
 const DEVICE_THREADS: [&str; 2] = ["DSU-", "DSD-"];
 
 /// What the first panic of such a thread said, by the end of its name, which is the device; until a replica is set up
@@ -24,7 +24,7 @@ static DEVICE_PANICS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new
 
 /// Notes what device threads panic with, from now on, and reports it as before. To those who wait for a result, CubeCL
 /// says only that there is none; the others go on with whatever is in the memory.
-#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+#[cfg(any(feature = "cuda", feature = "wgpu", all(test, feature = "flex")))]
 pub(super) fn note_device_panics() {
     static IS_NOTED: std::sync::Once = std::sync::Once::new();
     IS_NOTED.call_once(|| {
@@ -102,18 +102,16 @@ pub(super) fn remedy(text: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
-    use std::panic::panic_any;
-    use std::thread::Builder;
-
-    use super::{device_panic, forget_device_panic, note_device_panics, remedy, without_stack, words};
+    use super::*;
 
     #[cfg(feature = "flex")]
     #[test]
     fn the_first_panic_of_a_device_is_kept_and_that_of_another_thread_is_not() {
+        use std::thread::Builder;
+
         note_device_panics();
         let device = burn::backend::flex::FlexDevice;
-        let own = super::name(&device);
+        let own = name(&device);
         let panics = |thread: &str, words: &'static str| {
             let thread = Builder::new().name(thread.into()).spawn(move || panic_any(words)).expect("it starts");
             thread.join().expect_err("it panics");

@@ -9,8 +9,7 @@ use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::fusion::{FusionTensor, queue, queue_all};
-use super::norm_passes::arguments;
-use super::row_layout::units;
+use super::row_layout::{arguments, units};
 use crate::ARENA_ALIGNMENT;
 
 /// Most tensors that one kernel copies; devices limit them, too.

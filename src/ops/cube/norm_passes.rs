@@ -4,10 +4,9 @@ use burn::tensor::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::{LaunchArg, SequenceArg, TensorArg};
 
 use super::norm_kernels::{all_moments, all_sums, input_gradient, normalized, piece_moments, piece_sums};
-use super::row_layout::{RowLayout, images, rows};
+use super::row_layout::{RowLayout, arguments, images, rows};
 use crate::batch_norm::free;
 
 /// Mean and sum of squared deviations; with `weight` and epsilon the mean and what `norm_kernels::factors` computes.
@@ -160,12 +159,4 @@ pub(super) fn from_sums<R: CubeRuntime>(
         layout.dtype.into(),
     );
     images(result)
-}
-
-/// Tensors of which a kernel takes any number.
-pub(super) fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
-where
-    T: LaunchArg<RuntimeArg<R> = TensorArg<R>>,
-{
-    tensors.into_iter().map(CubeTensor::into_tensor_arg).collect()
 }

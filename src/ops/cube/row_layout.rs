@@ -8,7 +8,7 @@ use burn_cubecl::ops::{permute_nchw_to_nhwc, permute_nhwc_to_nchw};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::client::ComputeClient;
-use cubecl::prelude::{CubeCount, CubeDim};
+use cubecl::prelude::{CubeCount, CubeDim, LaunchArg, SequenceArg, TensorArg};
 
 use super::norm_kernels::UNITS;
 
@@ -127,4 +127,12 @@ pub(super) fn rows<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
 /// The inverse of [`rows`], a view.
 pub(super) fn images<R: CubeRuntime>(rows: CubeTensor<R>) -> CubeTensor<R> {
     permute_nhwc_to_nchw(rows)
+}
+
+/// Tensors of which a kernel takes any number.
+pub(super) fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
+where
+    T: LaunchArg<RuntimeArg<R> = TensorArg<R>>,
+{
+    tensors.into_iter().map(CubeTensor::into_tensor_arg).collect()
 }

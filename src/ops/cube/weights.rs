@@ -8,8 +8,7 @@ use cubecl::prelude::*;
 
 use super::arena::most_inputs;
 use super::fusion::{FusionTensor, queue_many};
-use super::norm_passes::arguments;
-use super::row_layout::{images, units};
+use super::row_layout::{arguments, images, units};
 
 /// Values between the starts of two weights in memory are a multiple of this.
 const ALIGNMENT: usize = 128;
