@@ -53,7 +53,7 @@
 //! engine/parallel/plan.rs                 Schedule, OptimConfig, for all replicas
 //! ```
 //!
-//! Precision as a type: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
+//! Mixed precision: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
 //! `launch/elastic_member.rs`, `membership/rendezvous/roster/mod.rs`, `engine/parallel/generation.rs`,
 //! `trainer/elastic.rs`.
 //!

@@ -2,7 +2,7 @@
 //! there.
 
 use kiln_engine::parallel::{HostBackend, World, check_precision};
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 
 use crate::skipped::skip;
 
@@ -21,7 +21,7 @@ pub fn several_devices<B: HostBackend>(most: usize) -> Option<usize> {
 }
 
 /// Whether `B` computes in `precision` here; a test that needs it is skipped otherwise.
-pub fn computes_in<B: HostBackend>(precision: PrecisionKind) -> bool {
+pub fn computes_in<B: HostBackend>(precision: Precision) -> bool {
     let refused = check_precision::<B>(&World::new(1, vec![0]), precision).err();
     refused.iter().for_each(|why| skip(&why.to_string()));
     refused.is_none()

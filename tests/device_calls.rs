@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use kiln_data::{ImageSet, Normalization};
 use kiln_engine::nn::initialize;
 use kiln_engine::parallel::{DataParallel, HostBackend, Observer, StartingPoint, StepReport, TrainingState, Write};
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
 use log::{LevelFilter, Log, Metadata, Record};
@@ -28,7 +28,7 @@ const SIDE: usize = 32;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Case {
     stem: Stem,
-    precision: PrecisionKind,
+    precision: Precision,
     world: usize,
     /// What is added to each step.
     planted: Planted,
@@ -155,7 +155,7 @@ fn only_the_outcome_leaves(calls: Calls, world: usize) -> bool {
     calls[READS] == world && calls[BYTES_READ] <= 64 * world && calls[WRITES] <= calls[LAUNCHES] + 4 * world
 }
 
-fn steps_stay_on_the_device(stem: Stem, precision: PrecisionKind) {
+fn steps_stay_on_the_device(stem: Stem, precision: Precision) {
     let of = |world| Case { stem, precision, world, planted: Planted::Nothing }.calls();
     let counted = [1, 2, 4].map(|world| (world, of(world)));
     println!("{stem:?}, {precision:?}, replicas and launches, writes, reads, bytes read: {counted:?}");
@@ -165,7 +165,7 @@ fn steps_stay_on_the_device(stem: Stem, precision: PrecisionKind) {
 /// The counts see a value that somebody else writes or reads.
 fn what_is_planted_is_found() {
     for (planted, differs) in [(Planted::Write, WRITES), (Planted::Read, READS)] {
-        let of = |planted| Case { stem: Stem::Cifar, precision: PrecisionKind::F32, world: 1, planted }.calls();
+        let of = |planted| Case { stem: Stem::Cifar, precision: Precision::F32, world: 1, planted }.calls();
         let (calls, with_more) = (of(Planted::Nothing), of(planted));
         println!("{planted:?}: {calls:?}, {with_more:?}");
         assert_eq!(with_more[differs], calls[differs] + 1, "{calls:?}, {with_more:?}");
@@ -175,8 +175,8 @@ fn what_is_planted_is_found() {
 
 on_backend! {
     "wgpu" wgpu Wgpu:
-    only_the_outcome_of_a_step_leaves_the_device => || steps_stay_on_the_device(Stem::Cifar, PrecisionKind::F32);
-    only_the_outcome_leaves_it_with_a_large_stem => || steps_stay_on_the_device(Stem::Imagenet, PrecisionKind::F32);
-    only_the_outcome_leaves_it_in_f16 => || steps_stay_on_the_device(Stem::Cifar, PrecisionKind::F16);
+    only_the_outcome_of_a_step_leaves_the_device => || steps_stay_on_the_device(Stem::Cifar, Precision::F32);
+    only_the_outcome_leaves_it_with_a_large_stem => || steps_stay_on_the_device(Stem::Imagenet, Precision::F32);
+    only_the_outcome_leaves_it_in_f16 => || steps_stay_on_the_device(Stem::Cifar, Precision::F16);
     a_planted_write_or_read_is_counted => what_is_planted_is_found;
 }

@@ -15,7 +15,7 @@ use burn_dataset::{Dataset, InMemDataset};
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, initialize};
 use kiln_engine::optim::{AveragedSteps, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage};
 use kiln_engine::parallel::{DataParallel, HostBackend, Objective, Plan, Split, StartingPoint, World};
-use kiln_ops::{Full, PrecisionKind, TrainBackend, primitive};
+use kiln_ops::{Precision, TrainBackend, primitive};
 use parking_lot::Mutex;
 
 use crate::noise::noise;
@@ -81,7 +81,7 @@ impl Objective for Watched {
         if !place.addresses.is_empty() {
             self.1.lock().entry(std::thread::current().id()).or_default().push(place);
         }
-        let x = net.norm.forward::<Full>(net.conv.forward::<Full>(x, context), context);
+        let x = net.norm.forward(net.conv.forward(x, context), context);
         let x: Tensor<B, 2> = net.linear.forward(x.flatten::<3>(2, 3).mean_dim(2).flatten(1, 2));
         (x - 1.0).powi_scalar(2).sum_dim(1).flatten(0, 1)
     }
@@ -129,7 +129,7 @@ fn weights_and_statistics_stay_where_they_are() {
     }
     let averaged = OptimConfig { ema_decay: 0.9, learning_rate: 0.01, ..OptimConfig::default() };
     assert_in_place("averaged", &places(1, |plan| plan.optim = averaged), 0);
-    assert_in_place("in bf16", &places(1, |plan| plan.precision = PrecisionKind::Bf16), 0);
+    assert_in_place("in bf16", &places(1, |plan| plan.precision = Precision::Bf16), 0);
     // The first step replaces what another replica updates by that one's tensors.
     let replicas = places(2, |plan| plan.sync_bn = false);
     assert_eq!(replicas.len(), 2);

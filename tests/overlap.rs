@@ -10,7 +10,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorPrimitive};
 use kiln_engine::nn::{ForwardContext, flat_gradients, initialize, kernels};
 use kiln_engine::parallel::HostBackend;
-use kiln_ops::{GradientListener, PrecisionKind};
+use kiln_ops::{GradientListener, Precision};
 use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::backends::computes_in;
@@ -42,7 +42,7 @@ impl<B: HostBackend> GradientListener for Heard<B> {
 }
 
 /// Every kernel once, from the last to the first, with the gradient that the backward pass ends with.
-pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
+pub fn is_told_of_every_kernel<B: HostBackend>(precision: Precision) {
     if !computes_in::<B>(precision) {
         return;
     }
@@ -85,6 +85,6 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
 }
 
 on_every_backend! {
-    a_backward_pass_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(PrecisionKind::F32);
-    a_backward_pass_in_bf16_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(PrecisionKind::Bf16);
+    a_backward_pass_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(Precision::F32);
+    a_backward_pass_in_bf16_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(Precision::Bf16);
 }

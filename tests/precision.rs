@@ -6,7 +6,7 @@ use kiln_engine::nn::{initialize, state_dict};
 use kiln_engine::optim::LossScale;
 use kiln_engine::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
 use kiln_engine::state::HostTensor;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
 
@@ -18,8 +18,8 @@ use crate::small;
 
 on_every_backend! {
     gradients_in_bf16_point_where_those_in_f32_do
-        => || near_f32::<TestBackend>(PrecisionKind::Bf16, [0.997, 0.990], 0.92);
-    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, [0.999, 1.0], 0.98);
+        => || near_f32::<TestBackend>(Precision::Bf16, [0.997, 0.990], 0.92);
+    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(Precision::F16, [0.999, 1.0], 0.98);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
@@ -32,13 +32,13 @@ on_every_backend! {
 /// 0.984 and 0.941 in bf16, 0.997 and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in
 /// `layer2.0` of the ImageNet stem one lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by
 /// 0.18.
-fn near_f32<B: HostBackend>(precision: PrecisionKind, autocast: [f64; 2], least: f64) {
+fn near_f32<B: HostBackend>(precision: Precision, autocast: [f64; 2], least: f64) {
     if !computes_in::<B>(precision) {
         return;
     }
     for (stem, autocast) in [Stem::Cifar, Stem::Imagenet].into_iter().zip(autocast) {
         let mean = autocast - if B::is_processor() { 0.0005 } else { 0.01 };
-        let full = in_precision::<B>(stem, PrecisionKind::F32);
+        let full = in_precision::<B>(stem, Precision::F32);
         let half = in_precision::<B>(stem, precision);
         close_gradients(stem, &half, &full, mean, least);
         assert!((half.loss / full.loss - 1.0).abs() < 0.01, "{stem:?}: loss {} against {}", half.loss, full.loss);
@@ -71,7 +71,7 @@ fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, mean: f64
 /// Two replicas in f16 that start with this loss scale and save after every step.
 fn in_f16<B: HostBackend>(scale: f64, learning_rate: f64) -> Result<Recorded> {
     let mut setup = small::setup(2, 4, learning_rate);
-    setup.precision = PrecisionKind::F16;
+    setup.precision = Precision::F16;
     let mut experiment = small::plan_of(&setup, 0..128);
     experiment.plan.save_every_steps = 1;
     let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };

@@ -17,7 +17,7 @@ use kiln_engine::parallel::{
     Unit, World,
 };
 use kiln_engine::state::sha256;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::Result;
 use kiln_training::{ModelConfig, Stem};
 use parking_lot::Mutex;
@@ -62,7 +62,7 @@ fn no_bit_changes<B: HostBackend>() {
 /// Half types, statistics of each replica, stochastic depth, and what a probe sees.
 fn no_bit_changes_with<B: HostBackend>() {
     for placement in [[2, 1, 2], [1, 3, 1]] {
-        for precision in [PrecisionKind::Bf16, PrecisionKind::F16] {
+        for precision in [Precision::Bf16, Precision::F16] {
             let mut experiment = experiment(placement);
             (experiment.plan.precision, experiment.task.drop_path) = (precision, 0.5);
             assert_same::<B>(&format!("{precision:?}"), &narrow(Stem::Cifar), &experiment);

@@ -7,7 +7,7 @@ use burn::backend::LibTorch;
 use kiln_engine::optim::OptimizerKind;
 use kiln_engine::parallel::{HostBackend, NewGraph, Recorded};
 use kiln_engine::state::sha256;
-use kiln_ops::{Graph, PrecisionKind};
+use kiln_ops::{Graph, Precision};
 use kiln_training::Stem;
 
 use crate::reference::run::{Experiment, Setup};
@@ -106,7 +106,7 @@ fn replayed_steps_have_the_bits_of_others() {
             setup.optim.optimizer = OptimizerKind::Adam;
             setup.optim.clip_grad_norm = 0.1;
         }),
-        ("bf16", |setup| setup.precision = PrecisionKind::Bf16),
+        ("bf16", |setup| setup.precision = Precision::Bf16),
     ];
     for (name, change) in cases {
         REPLAYS.store(0, Ordering::Relaxed);
@@ -138,7 +138,7 @@ fn what_cannot_be_recorded_is_refused() {
         try_train::<Torch>(&narrow(Stem::Cifar), experiment).err().expect("it is refused").to_string()
     };
     let cases: [Change; 4] = [
-        |setup| setup.precision = PrecisionKind::F16,
+        |setup| setup.precision = Precision::F16,
         |setup| setup.optim.optimizer = OptimizerKind::Lars,
         |setup| setup.accumulation_steps = 2,
         |setup| (setup.world_size, setup.devices) = (2, vec![0, 1]),

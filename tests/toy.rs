@@ -19,7 +19,7 @@ use kiln_engine::parallel::{
     DataParallel, Evaluated, HostBackend, Observer, Passage, Passed, Processes, ReducePrecision, Shard, Split,
     StartingPoint, Task,
 };
-use kiln_ops::{Full, HostOps, PrecisionKind, TrainBackend};
+use kiln_ops::{HostOps, Precision, TrainBackend};
 use kiln_system::Result;
 use kiln_training::Classification;
 
@@ -118,15 +118,10 @@ impl<B: HostOps> Toy<B> {
 
 impl<B: TrainBackend> Toy<B> {
     fn forward(&self, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
-        let x = Tensor::cat(
-            vec![self.conv1.forward::<Full>(x.clone(), context), self.conv2.forward::<Full>(x, context)],
-            1,
-        );
-        let x = relu(self.bn1.forward::<Full>(x, context));
-        let x = relu(
-            self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone(), context), context)
-                + self.conv4.forward::<Full>(x, context),
-        );
+        let x = Tensor::cat(vec![self.conv1.forward(x.clone(), context), self.conv2.forward(x, context)], 1);
+        let x = relu(self.bn1.forward(x, context));
+        let x =
+            relu(self.bn2.forward(self.conv3.forward(x.clone(), context), context) + self.conv4.forward(x, context));
         let [batch, channels, height, width] = x.dims();
         self.fc.forward(x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]))
     }
@@ -262,7 +257,7 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
         devices: (0..world_size).collect(),
         batch_size,
         accumulation_steps: 1,
-        precision: PrecisionKind::F32,
+        precision: Precision::F32,
         reduce_precision: ReducePrecision::F32,
         sync_bn: true,
         optim: OptimConfig { weight_decay: 0.0, ..OptimConfig::default() },

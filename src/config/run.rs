@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::with_defaults;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ with_defaults! {
         pub max_time: Duration = Duration::ZERO,
         pub limit_train_batches: usize = 0,
         pub limit_val_batches: usize = 0,
-        pub precision: PrecisionKind = PrecisionKind::F32,
+        pub precision: Precision = Precision::F32,
         #[serde(default)]
         pub half_if_fast: bool = false,
         pub deterministic: bool = false,

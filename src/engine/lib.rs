@@ -53,7 +53,7 @@ pub mod saved;
 pub mod state;
 mod supervised;
 
-pub use kiln_ops::{Full, TrainBackend};
+pub use kiln_ops::{TrainBackend, cast};
 pub use kiln_system::{Error, Result};
 pub use nn::{BatchNorm, ForwardContext, cross_entropy, initialize};
 pub use parallel::{HostBackend, Objective, Plan, Split, World};

@@ -141,7 +141,7 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
 
     fn bn_swapped(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let output = B::bn_swapped(x.primitive.clone());
-        tracked::<B, B, C>(x, output, B::bn_swapped)
+        tracked::<B, C>(x, output, B::bn_swapped)
     }
 }
 

@@ -38,7 +38,7 @@ pub fn cut<B: Backend>(y: FloatTensor<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, 
     let awaited = Awaited(Arc::default());
     let place = (!y.node.requirement.is_none()).then(|| awaited.clone());
     let zero = B::float_zeros(Shape::new([1]), &B::float_device(&y.primitive), FloatDType::F32);
-    (tensor(tracked::<B, B, NoCheckpointing>(y, zero, move |_| awaited.take())), place)
+    (tensor(tracked::<B, NoCheckpointing>(y, zero, move |_| awaited.take())), place)
 }
 
 pub fn leaf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<Autodiff<B>> {

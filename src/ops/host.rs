@@ -11,6 +11,7 @@ use burn::tensor::{DType, FloatDType, Shape, TensorMetadata, bf16};
 use kiln_kernels::{Activation, LEAST_ROUNDED};
 use rayon::prelude::*;
 
+use super::node::tracked;
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
@@ -179,6 +180,11 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
 
     fn add(left: Shared<B>, right: Shared<B>) -> Shared<B> {
         B::add(left, right)
+    }
+
+    fn cast(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
+        let (own, output) = (x.dtype().into(), B::cast(x.primitive.clone(), dtype));
+        tracked::<B, C>(x, output, move |gradient| B::cast(gradient, own))
     }
 
     fn add_moments(left: [Shared<B>; 2], right: [Shared<B>; 2], counts: [f64; 2]) -> [Shared<B>; 2] {

@@ -12,7 +12,6 @@ mod agreement;
 mod batch_norm;
 mod batch_norm_backward;
 mod branch;
-mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
@@ -54,7 +53,7 @@ pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, releas
 pub use images::ImageOps;
 pub use node::watched;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};
-pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, as_type};
+pub use precision::{Precision, as_type, cast};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(all(feature = "tch", target_os = "linux"))]
 pub use torch::bound_spinning;

@@ -11,36 +11,36 @@ use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-/// The backward step of an operation from a backend to another or the same.
-struct Step<From, To, F>(F, PhantomData<(From, To)>);
+/// The backward step of an operation.
+struct Step<B, F>(F, PhantomData<B>);
 
-impl<From, To, F> Debug for Step<From, To, F> {
+impl<B, F> Debug for Step<B, F> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str("Step")
     }
 }
 
-impl<From: Backend, To: Backend, F> Backward<To, 1> for Step<From, To, F>
+impl<B: Backend, F> Backward<B, 1> for Step<B, F>
 where
-    F: FnOnce(FloatTensor<To>) -> FloatTensor<From> + Send + 'static,
+    F: FnOnce(FloatTensor<B>) -> FloatTensor<B> + Send + 'static,
 {
     type State = ();
 
     fn backward(self, ops: Ops<(), 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let gradient = grads.consume::<To>(&ops.node);
+        let gradient = grads.consume::<B>(&ops.node);
         if let [Some(node)] = ops.parents {
-            grads.register::<From>(node.id, (self.0)(gradient));
+            grads.register::<B>(node.id, (self.0)(gradient));
         }
     }
 }
 
 /// `output`, which was computed from `x`, on the graph; `step` makes the gradient of `x` of that of `output`.
-pub(super) fn tracked<From: Backend, To: Backend, C: CheckpointStrategy>(
-    x: FloatTensor<Autodiff<From, C>>,
-    output: FloatTensor<To>,
-    step: impl FnOnce(FloatTensor<To>) -> FloatTensor<From> + Send + 'static,
-) -> FloatTensor<Autodiff<To, C>> {
-    let step = Step::<From, To, _>(step, PhantomData);
+pub(super) fn tracked<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    output: FloatTensor<B>,
+    step: impl FnOnce(FloatTensor<B>) -> FloatTensor<B> + Send + 'static,
+) -> FloatTensor<Autodiff<B, C>> {
+    let step = Step::<B, _>(step, PhantomData);
     let output = step.prepare::<C>([x.node.clone()]).compute_bound().stateless(output);
     // The parent must live until this step is registered: see `batch_norm_backward.rs`.
     drop(x);
@@ -53,7 +53,7 @@ pub fn watched<B: Backend>(
     see: impl FnOnce(FloatTensor<B>) + Send + 'static,
 ) -> FloatTensor<Autodiff<B>> {
     let same = x.primitive.clone();
-    tracked::<B, B, NoCheckpointing>(x, same, |gradient| {
+    tracked::<B, NoCheckpointing>(x, same, |gradient| {
         see(gradient.clone());
         gradient
     })

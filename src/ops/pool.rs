@@ -69,12 +69,12 @@ impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
         let inner = x.primitive.clone();
         let (output, places) = B::pool_forward(inner.clone());
         let pooled = Pooled { x: inner, output: output.clone(), places };
-        (tracked::<B, B, C>(x, output, |gradient| B::pool_gradient(gradient, pooled)), None)
+        (tracked::<B, C>(x, output, |gradient| B::pool_gradient(gradient, pooled)), None)
     }
 
     fn mean_forward(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let (output, shape) = (B::mean_forward(x.primitive.clone()), x.primitive.shape());
-        tracked::<B, B, C>(x, output, |gradient| B::mean_gradient(gradient, shape))
+        tracked::<B, C>(x, output, |gradient| B::mean_gradient(gradient, shape))
     }
 }
 

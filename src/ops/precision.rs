@@ -1,27 +1,24 @@
-//! Mixed precision by types: a *home* backend in f32, and *compute* backends in the half types.
+//! Mixed precision: one definition of a network, generic over its backend, in f32 or in a half type.
 //!
-//! Parameters, optimizer, batch-norm's statistics and the loss are on the home backend `B`; convolutions, the linear
-//! layer and activations are on a [`Precision`]'s `Compute`. Micikevicius et al. 2018, "Mixed precision training". Both
-//! backends share their tensors' memory format, so a conversion costs at most a cast; `bridge.rs` makes it
-//! differentiable. With [`Full`] the compute backend *is* the home backend: no cast, no node.
+//! Parameters, optimizer, batch-norm's statistics and the loss are f32. The activations are in a [`Precision`], and each
+//! primitive computes in the type of the activations that it is given: it takes its parameters in f32, converts them
+//! itself if it must, and returns their gradients in f32. So only the first and the last layer of a network cast.
+//! Micikevicius et al. 2018, "Mixed precision training".
 //!
-//! In Burn 0.21 the element type of a tensor is data; the backend's own is only a default for new tensors, and an
-//! unreliable one (the first backend on a device sets it). So every cast names its type.
+//! In Burn 0.21 the element type of a tensor is data. A backend's own is only a default for new tensors, and an
+//! unreliable one (the first backend on a device sets it), so every cast names its type.
 
-use std::fmt::Debug;
-
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
 use super::host::HostOps;
-use super::{TrainBackend, primitive, tensor};
+use super::{primitive, tensor};
 
 /// The type in which convolutions and the linear layer compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum PrecisionKind {
+pub enum Precision {
     #[serde(alias = "32", alias = "32-true", alias = "float32")]
     F32,
     /// 8 bits of exponent, like f32, and 8 of precision.
@@ -32,7 +29,7 @@ pub enum PrecisionKind {
     F16,
 }
 
-impl PrecisionKind {
+impl Precision {
     /// Burn's name of the type.
     pub fn dtype(self) -> DType {
         match self {
@@ -62,133 +59,13 @@ impl PrecisionKind {
     }
 }
 
-/// A backend that computes for `Home` and shares its memory format.
-pub trait ComputeBackend<Home: Backend>: TrainBackend<Device = Home::Device> {
-    /// Converts a home tensor to this backend and type `dtype`. Its gradient is converted back to the type of `x`.
-    fn from_home(x: FloatTensor<Home>, dtype: FloatDType) -> FloatTensor<Self>;
-
-    /// The inverse of [`ComputeBackend::from_home`].
-    fn to_home(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Home>;
+/// `x` in another type, unchanged if it has that type already; its gradient is converted back. [`Tensor::cast`] goes
+/// through f64 on some backends.
+pub fn cast<B: HostOps, const D: usize>(x: Tensor<B, D>, dtype: impl Into<FloatDType>) -> Tensor<B, D> {
+    tensor(as_type::<B>(primitive(x), dtype.into()))
 }
 
-/// A home backend with its compute backends of 16 bits.
-pub trait MixedBackend: TrainBackend {
-    type Bf16: ComputeBackend<Self>;
-    type F16: ComputeBackend<Self>;
-}
-
-/// A precision as a type parameter of a forward pass.
-pub trait Precision<B: TrainBackend>: Debug + 'static {
-    /// The backend of convolutions and the linear layer.
-    type Compute: TrainBackend<Device = B::Device>;
-
-    /// To the compute backend, in the precision's type.
-    fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
-
-    /// To the compute backend, in f32: for kernels, which a convolution converts if it must, and for batch-norm's
-    /// parameters and statistics.
-    fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
-
-    /// To the home backend, in f32.
-    fn to_home<const D: usize>(x: Tensor<Self::Compute, D>) -> Tensor<B, D>;
-}
-
-/// Everything in f32, on the home backend itself.
-#[derive(Debug)]
-pub struct Full;
-
-/// Computes in bf16.
-#[derive(Debug)]
-pub struct BFloat16;
-
-/// Computes in f16.
-#[derive(Debug)]
-pub struct Float16;
-
-impl<B: TrainBackend> Precision<B> for Full {
-    type Compute = B;
-
-    fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-        x
-    }
-
-    fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-        x
-    }
-
-    fn to_home<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-        x
-    }
-}
-
-macro_rules! half_precision {
-    ($policy:ty, $compute:ident, $dtype:ident) => {
-        impl<B: MixedBackend> Precision<B> for $policy {
-            type Compute = B::$compute;
-
-            fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D> {
-                tensor(B::$compute::from_home(primitive(x), FloatDType::$dtype))
-            }
-
-            fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D> {
-                tensor(B::$compute::from_home(primitive(x), FloatDType::F32))
-            }
-
-            fn to_home<const D: usize>(x: Tensor<Self::Compute, D>) -> Tensor<B, D> {
-                tensor(B::$compute::to_home(primitive(x), FloatDType::F32))
-            }
-        }
-    };
-}
-
-half_precision!(BFloat16, Bf16, BF16);
-half_precision!(Float16, F16, F16);
-
-/// Implements [`MixedBackend`] for a home backend and compute backends of the same memory format.
-#[cfg(any(feature = "flex", feature = "tch", feature = "cuda", feature = "wgpu"))]
-macro_rules! mixed_backend {
-    ($home:ty: $bf16:ty, $f16:ty) => {
-        impl MixedBackend for $home {
-            type Bf16 = $bf16;
-            type F16 = $f16;
-        }
-        mixed_backend!(@bridge $home, $bf16);
-        mixed_backend!(@bridge $home, $f16);
-    };
-    // A backend without an element type of its own is its own compute backend.
-    ($home:ty) => {
-        impl MixedBackend for $home {
-            type Bf16 = $home;
-            type F16 = $home;
-        }
-        mixed_backend!(@bridge $home, $home);
-    };
-    (@bridge $home:ty, $compute:ty) => {
-        impl ComputeBackend<$home> for $compute {
-            fn from_home(x: FloatTensor<$home>, dtype: FloatDType) -> FloatTensor<Self> {
-                as_type::<Self>(x, dtype)
-            }
-
-            fn to_home(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<$home> {
-                as_type::<$home>(x, dtype)
-            }
-        }
-    };
-}
-
-#[cfg(feature = "flex")]
-mixed_backend!(burn::backend::Flex);
-#[cfg(feature = "tch")]
-mixed_backend!(burn::backend::LibTorch<f32>:
-    burn::backend::LibTorch<burn::tensor::bf16>, burn::backend::LibTorch<burn::tensor::f16>);
-#[cfg(feature = "cuda")]
-mixed_backend!(burn::backend::Cuda<f32, i32>:
-    burn::backend::Cuda<burn::tensor::bf16, i32>, burn::backend::Cuda<burn::tensor::f16, i32>);
-#[cfg(feature = "wgpu")]
-mixed_backend!(burn::backend::Wgpu<f32, i32>:
-    burn::backend::Wgpu<burn::tensor::bf16, i32>, burn::backend::Wgpu<burn::tensor::f16, i32>);
-
-/// The tensor cast to `dtype`, unchanged if it already has that type.
+/// [`cast`] of a primitive.
 pub fn as_type<B: HostOps>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     if FloatDType::from(x.dtype()) == dtype { x } else { B::cast(x, dtype) }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use kiln_data::{DataConfig, Source, synthetic};
 use kiln_engine::optim::{LossKind, OptimConfig, OptimizerKind, ScheduleKind, WarmupShape};
 use kiln_engine::parallel::{BackendKind, BnStatistics, CudaGraph, StrategyKind, World};
-use kiln_ops::{Algorithm, PrecisionKind};
+use kiln_ops::{Algorithm, Precision};
 use kiln_system::{printable, shown};
 use kiln_training::{Backend, ParameterCount, Stem, backend_name};
 
@@ -147,9 +147,9 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> St
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
     let (architecture, width, classes) = (config.model.architecture(), config.model.width, prepared.classes);
     let precision = match config.run.precision {
-        PrecisionKind::F32 => "f32",
-        PrecisionKind::Bf16 => "bf16 with f32 weights",
-        PrecisionKind::F16 => "f16 with f32 weights and a dynamic loss scale",
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16 with f32 weights",
+        Precision::F16 => "f16 with f32 weights and a dynamic loss scale",
     };
     let convolutions = match (config.model.conv, prepared.is_processor) {
         (Algorithm::Auto, _) => "",

@@ -5,7 +5,7 @@ use std::path::Path;
 use kiln_engine::nn::is_frozen;
 use kiln_engine::optim::{OptimConfig, OptimizerKind};
 use kiln_engine::parallel::unit_of;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_training::{Backend, Network, ParameterCount, activation_elements};
 use rustix::fs::statvfs;
 use sysinfo::System;
@@ -56,7 +56,7 @@ pub(super) fn cautions(
 }
 
 /// The reason if a step in `precision` is not faster than in f32.
-pub(super) fn slow_precision(backend: &dyn Backend, precision: PrecisionKind) -> Option<String> {
+pub(super) fn slow_precision(backend: &dyn Backend, precision: Precision) -> Option<String> {
     let reason = "this processor or backend has no instructions for it";
     (!backend.is_fast_in(precision)).then(|| format!("here {} is no faster than f32: {reason}", precision.name()))
 }

@@ -6,7 +6,7 @@ use kiln_engine::checkpoint::{Loaded, write_atomic};
 use kiln_engine::parallel::nccl::name_interface;
 use kiln_engine::parallel::{CudaGraph, StartingPoint};
 use kiln_engine::state::sha256;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::stop::{Heard, Stop};
 use kiln_system::{Error, Result, shown};
 use kiln_training::{Backend, Network, Training, backend};
@@ -77,7 +77,7 @@ fn train_on(backend: &'static dyn Backend, resolved: Resolved) -> Result<u8> {
 fn choose_precision(backend: &dyn Backend, run: &mut RunConfig) -> Option<String> {
     let slow = slow_precision(backend, run.precision).filter(|_| run.half_if_fast)?;
     let name = run.precision.name();
-    run.precision = PrecisionKind::F32;
+    run.precision = Precision::F32;
     Some(format!("{slow}; using f32 instead, unless you give only --precision {name}"))
 }
 

@@ -7,7 +7,7 @@ use kiln_engine::parallel::nccl::Transport;
 use kiln_engine::parallel::{
     BackendKind, DistBackend, HostBackend, World, check_devices, check_graph, check_precision, time_copy,
 };
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::{Error, Result};
 
 use super::model::{Loss, ModelConfig, ResNet};
@@ -44,10 +44,10 @@ pub trait Backend: Send + Sync {
     fn libraries(&self) -> Option<String>;
 
     /// Whether its devices have instructions for `precision`.
-    fn is_fast_in(&self, precision: PrecisionKind) -> bool;
+    fn is_fast_in(&self, precision: Precision) -> bool;
 
     /// Checks that every device of `world` is there and computes in `precision`.
-    fn check(&self, world: &World, precision: PrecisionKind) -> Result<()>;
+    fn check(&self, world: &World, precision: Precision) -> Result<()>;
 
     /// Checks that every device of `world` can record steps.
     fn check_graph(&self, world: &World) -> Result<()>;
@@ -105,11 +105,11 @@ impl<B: HostBackend> Backend for Compiled<B> {
         B::libraries()
     }
 
-    fn is_fast_in(&self, precision: PrecisionKind) -> bool {
+    fn is_fast_in(&self, precision: Precision) -> bool {
         B::is_fast_in(precision)
     }
 
-    fn check(&self, world: &World, precision: PrecisionKind) -> Result<()> {
+    fn check(&self, world: &World, precision: Precision) -> Result<()> {
         check_devices::<B>(world)?;
         check_precision::<B>(world, precision)
     }

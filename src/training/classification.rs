@@ -13,7 +13,7 @@ use kiln_engine::parallel::{
     Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
 use kiln_ops::images::MixBy;
-use kiln_ops::{HostOps, PrecisionKind, primitive, tensor, upload};
+use kiln_ops::{HostOps, Precision, primitive, tensor, upload};
 use kiln_system::{Error, Result};
 
 use super::model::{Architecture, ResNet, TOP1, Through, Units, hits, predictions};
@@ -236,7 +236,7 @@ impl<B: HostBackend> Task<B> for Classification {
         Some(predictions(logits.values.clone()))
     }
 
-    fn passes_on(&self, precision: PrecisionKind) -> PrecisionKind {
+    fn passes_on(&self, precision: Precision) -> Precision {
         precision
     }
 

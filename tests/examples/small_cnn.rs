@@ -11,9 +11,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_dataset::{Dataset, InMemDataset};
-use kiln_engine::{
-    BatchNorm, ForwardContext, Full, HostBackend, Objective, Plan, Result, Resumed, Split, TrainBackend,
-};
+use kiln_engine::{BatchNorm, ForwardContext, HostBackend, Objective, Plan, Result, Resumed, Split, TrainBackend};
 use kiln_engine::{World, cross_entropy, initialize, resumed, train};
 
 const SIDE: usize = 12;
@@ -67,8 +65,8 @@ impl Objective for Drawings {
         (x, labels): Self::Batch<B>,
         context: &ForwardContext<B>,
     ) -> Tensor<B, 1> {
-        let x = Relu.forward(net.norm1.forward::<Full>(net.conv1.forward(x), context));
-        let x = Relu.forward(net.norm2.forward::<Full>(net.conv2.forward(x), context));
+        let x = Relu.forward(net.norm1.forward(net.conv1.forward(x), context));
+        let x = Relu.forward(net.norm2.forward(net.conv2.forward(x), context));
         let x = x.flatten::<3>(2, 3).mean_dim(2).flatten(1, 2);
         cross_entropy(net.classifier.forward(x), labels, 0.0)
     }

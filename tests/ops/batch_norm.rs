@@ -9,7 +9,7 @@ use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln_engine::parallel::HostBackend;
 use kiln_ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
 use kiln_ops::{
-    BatchNormOps, ConvOps, Epilogue, HostOps, PrecisionKind, Shared, arranged, batch_norm, inference_factors, normalize,
+    BatchNormOps, ConvOps, Epilogue, HostOps, Precision, Shared, arranged, batch_norm, inference_factors, normalize,
 };
 
 use super::{assert_close, noise, rounded, tensor, to_vec};
@@ -18,7 +18,7 @@ use crate::backends::computes_in;
 const EPSILON: f64 = 1e-5;
 
 /// Precisions of half the bytes, with the error of about two roundings.
-const HALVES: [(PrecisionKind, f64); 2] = [(PrecisionKind::Bf16, 1e-2), (PrecisionKind::F16, 1.5e-3)];
+const HALVES: [(Precision, f64); 2] = [(Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)];
 
 /// A batch, and the gradient of its output.
 pub(super) struct Case {
@@ -113,7 +113,7 @@ impl Case {
     }
 
     /// With activations and gradients that a precision can hold.
-    fn rounded(self, precision: PrecisionKind) -> Self {
+    fn rounded(self, precision: Precision) -> Self {
         Self { x: rounded(self.x, precision), gradient: rounded(self.gradient, precision), ..self }
     }
 
@@ -206,7 +206,7 @@ fn inference<B: BatchNormOps>() {
 /// the gradients that reach them are sums.
 fn with_what_is_behind<B: HostBackend>() {
     let halves = HALVES.into_iter().filter(|(precision, _)| computes_in::<B>(*precision));
-    for (precision, tolerance) in std::iter::once((PrecisionKind::F32, 2e-5)).chain(halves) {
+    for (precision, tolerance) in std::iter::once((Precision::F32, 2e-5)).chain(halves) {
         for shape in [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]] {
             for (innermost, is_summed) in [(false, false), (false, true), (true, false), (true, true)] {
                 behind::<B>(shape, innermost, is_summed, precision, tolerance);
@@ -215,13 +215,7 @@ fn with_what_is_behind<B: HostBackend>() {
     }
 }
 
-fn behind<B: HostBackend>(
-    shape: [usize; 4],
-    innermost: bool,
-    is_summed: bool,
-    precision: PrecisionKind,
-    tolerance: f64,
-) {
+fn behind<B: HostBackend>(shape: [usize; 4], innermost: bool, is_summed: bool, precision: Precision, tolerance: f64) {
     let case = Case::new(shape, 0.3, 2.0).rounded(precision);
     let shortcut = rounded(noise(case.x.len(), 21), precision);
     let typed = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, shape).cast(precision.dtype());

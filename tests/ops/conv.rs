@@ -4,8 +4,7 @@ use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
 use kiln_engine::parallel::HostBackend;
 use kiln_ops::{
-    Algorithm, ConvOps, Epilogue, PrecisionKind, PreparedKernel, Sliding, arranged, conv2d, conv2d_normalized,
-    normalize,
+    Algorithm, ConvOps, Epilogue, Precision, PreparedKernel, Sliding, arranged, conv2d, conv2d_normalized, normalize,
 };
 use proptest::prelude::*;
 
@@ -178,7 +177,7 @@ fn normalized<B: ConvOps + HostBackend>() {
     let trimmed = Case::new([7, 33, 1, 1], 17, 3, 1, 1);
     let grouped = [Case::new([3, 32, 9, 9], 32, 3, 1, 1).grouped(2), Case::new([7, 32, 1, 1], 64, 3, 1, 1).grouped(8)];
     let cases = winograd.into_iter().chain(direct).chain([trimmed]).chain(grouped);
-    let types = [PrecisionKind::F32, PrecisionKind::Bf16, PrecisionKind::F16];
+    let types = [Precision::F32, Precision::Bf16, Precision::F16];
     for (case, precision) in cases.flat_map(|case| types.map(|precision| (case, precision))) {
         if !computes_in::<B>(precision) {
             continue;
@@ -239,9 +238,7 @@ fn halves<B: ConvOps + HostBackend>() {
         Case::new([2, 5, 2, 2], 7, 3, 2, 1),
         Case::new([3, 32, 8, 8], 32, 3, 2, 1).grouped(8),
     ];
-    for (precision, unit) in
-        [(PrecisionKind::Bf16, 8), (PrecisionKind::F16, 11)].map(|(of, bits)| (of, 0.5_f64.powi(bits)))
-    {
+    for (precision, unit) in [(Precision::Bf16, 8), (Precision::F16, 11)].map(|(of, bits)| (of, 0.5_f64.powi(bits))) {
         let layouts = [false, true].into_iter().filter(|_| computes_in::<B>(precision));
         for (case, innermost) in layouts.flat_map(|innermost| cases.map(|case| (case, innermost))) {
             let values = case.values().map(|values| rounded(values, precision));

@@ -11,7 +11,7 @@ use std::time::Instant;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln_engine::parallel::HostBackend;
-use kiln_ops::{Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
+use kiln_ops::{Epilogue, Precision, Sliding, batch_norm, conv2d};
 use serde_json::json;
 
 use super::batch_norm::Case as Norm;
@@ -88,13 +88,13 @@ impl Case {
         sum
     }
 
-    fn errors<B: HostBackend>(&self, precision: PrecisionKind) -> Errors {
+    fn errors<B: HostBackend>(&self, precision: Precision) -> Errors {
         let shapes = [self.x, self.weight_shape(), self.output_shape()];
         let values = [0, 1, 2].map(|i| rounded(noise(shapes[i].iter().product(), i as u64 + 1), precision));
         let [x, weight] = [0, 1].map(|i| tensor::<Autodiff<B>, 4>(&values[i], shapes[i]).require_grad());
         let dtype = precision.dtype();
         let output = conv2d(x.clone().cast(dtype), weight.clone().cast(dtype), self.sliding, None);
-        let output = output.cast(PrecisionKind::F32.dtype());
+        let output = output.cast(Precision::F32.dtype());
         let gradients = (output.clone() * tensor(&values[2], shapes[2])).sum().backward();
         let [x, weight] = [x, weight].map(|leaf| to_vec(leaf.grad(&gradients).expect("both are asked for")));
         let found = [("output", to_vec(output)), ("weight gradient", weight), ("input gradient", x)];
@@ -155,7 +155,7 @@ fn layers(batch: usize, pixels: usize) -> Vec<Case> {
     layers.into_iter().map(case).collect()
 }
 
-fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> Errors {
+fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: Precision) -> Errors {
     let mut case = Norm::new(shape, 0.3, 2.0);
     (case.x, case.gradient) = (rounded(case.x, precision), rounded(case.gradient, precision));
     let expected = case.naive();
@@ -167,14 +167,14 @@ fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> E
         batch_norm(x, [weight.clone(), bias.clone()], 1e-5, None, Epilogue::Identity)
     };
     let done = run();
-    let output = done.output.cast(PrecisionKind::F32.dtype());
+    let output = done.output.cast(Precision::F32.dtype());
     let factor = tensor::<Autodiff<B>, 4>(&case.gradient, shape);
     let multiplied = |output: Tensor<Autodiff<B>, 4>| (output * factor.clone()).sum().backward();
     let gradients = multiplied(output.clone());
     let gradient = |leaf: Tensor<Autodiff<B>, 1>| to_vec(leaf.grad(&gradients).expect("the leaf is tracked"));
     let forward = milliseconds::<B, _>(run);
     // With the forward pass and the product behind it.
-    let backward = milliseconds::<B, _>(|| multiplied(run().output.cast(PrecisionKind::F32.dtype())));
+    let backward = milliseconds::<B, _>(|| multiplied(run().output.cast(Precision::F32.dtype())));
     let found = [
         ("output", to_vec(output), expected.output, forward),
         ("variance", to_vec(done.variance), expected.variance, None),
@@ -206,7 +206,7 @@ fn reductions<B: HostBackend>(rows: usize) -> Errors {
 }
 
 /// Checks one kernel and writes it down; what is wrong with it, in a line each. A backend that panics is wrong, too.
-fn check(kernel: &str, shape: &str, precision: PrecisionKind, errors: impl FnOnce() -> Errors) -> Vec<String> {
+fn check(kernel: &str, shape: &str, precision: Precision, errors: impl FnOnce() -> Errors) -> Vec<String> {
     let errors = catch_unwind(AssertUnwindSafe(errors)).unwrap_or_else(|_| vec![("panic", f64::INFINITY, None)]);
     let mut wrong = Vec::new();
     for (product, error, time) in errors {
@@ -232,11 +232,11 @@ fn picked<B: HostBackend>() {
     let batches: Vec<usize> = asked.as_deref().unwrap_or("1").split(',').map(|size| size.parse().unwrap()).collect();
     let large = asked.as_ref().map(|_| (batches[0], 224));
     // A processor's kernels of halves are not picked by speed.
-    let halves = [PrecisionKind::Bf16, PrecisionKind::F16];
+    let halves = [Precision::Bf16, Precision::F16];
     let halves: Vec<_> = halves.into_iter().filter(|kind| !B::is_processor() && computes_in::<B>(*kind)).collect();
     let mut wrong = Vec::new();
     for (batch, pixels) in batches.iter().map(|batch| (*batch, 32)).chain(large) {
-        for precision in std::iter::once(PrecisionKind::F32).chain(halves.iter().copied()) {
+        for precision in std::iter::once(Precision::F32).chain(halves.iter().copied()) {
             for layer in layers(batch, pixels) {
                 let shape = format!("{:?} by {:?}, stride {}", layer.x, layer.weight_shape(), layer.sliding.stride);
                 wrong.extend(check("convolution", &shape, precision, || layer.errors::<B>(precision)));
@@ -249,8 +249,7 @@ fn picked<B: HostBackend>() {
                 wrong.extend(check("batch-norm", &format!("{shape:?}"), precision, errors));
             }
         }
-        wrong
-            .extend(check("reduction", &format!("batch {batch}"), PrecisionKind::F32, || reductions::<B>(batch * 512)));
+        wrong.extend(check("reduction", &format!("batch {batch}"), Precision::F32, || reductions::<B>(batch * 512)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

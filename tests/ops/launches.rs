@@ -14,9 +14,9 @@ use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln_engine::nn::Conv2d;
 use kiln_engine::optim::{OptimConfig, Optimizer, Parameter};
 use kiln_engine::parallel::{DataParallel, Observer, StartingPoint, StepReport, TrainingState, Write};
-use kiln_engine::{BatchNorm, ForwardContext, Full, HostBackend, Objective, Plan, Result, Split, TrainBackend, World};
+use kiln_engine::{BatchNorm, ForwardContext, HostBackend, Objective, Plan, Result, Split, TrainBackend, World};
 use kiln_ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
-use kiln_ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, ReluState};
+use kiln_ops::{BatchNormOps, ConvOps, Epilogue, Precision, ReluState};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use super::{noise, rounded, tensor, to_vec};
@@ -75,7 +75,7 @@ impl StatisticsGroup for Alone {
 }
 
 /// Launches of the forward and of the backward pass of a batch-norm.
-fn norm(precision: PrecisionKind, shortcut: Option<bool>, is_shared: bool) -> [usize; 2] {
+fn norm(precision: Precision, shortcut: Option<bool>, is_shared: bool) -> [usize; 2] {
     // As a convolution leaves them.
     let images = |seed| tensor::<Device, 4>(&noise(4 * 64 * 16, seed), [4, 8, 8, 16]).cast(precision.dtype());
     let [x, other, gradient] = [1, 2, 3].map(|seed| images(seed).permute([0, 3, 1, 2]).into_primitive().tensor());
@@ -99,7 +99,7 @@ fn norm(precision: PrecisionKind, shortcut: Option<bool>, is_shared: bool) -> [u
 }
 
 /// Alone and in a group, without anything behind it, with ReLU, and with a shortcut and ReLU.
-fn norms(precision: PrecisionKind) -> [[[usize; 2]; 3]; 2] {
+fn norms(precision: Precision) -> [[[usize; 2]; 3]; 2] {
     [false, true].map(|is_shared| [None, Some(false), Some(true)].map(|shortcut| norm(precision, shortcut, is_shared)))
 }
 
@@ -118,7 +118,7 @@ fn weights(count: usize) -> [usize; 2] {
     let (together, at_once) = counted(|| Device::conv_weights(weights.clone(), DType::F16).unwrap());
     let values = |it| to_vec(Tensor::<Device, 4>::from_primitive(TensorPrimitive::Float(it)));
     for ((weight, apart), together) in weights.into_iter().zip(apart).zip(together) {
-        let expected = rounded(values(weight), PrecisionKind::F16);
+        let expected = rounded(values(weight), Precision::F16);
         assert_eq!([values(apart), values(together)], [expected.clone(), expected]);
     }
     [one_by_one, at_once]
@@ -174,9 +174,8 @@ impl Objective for Images {
 
     fn losses<B: TrainBackend>(&self, net: &Network<B>, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 1> {
         let layers = net.convolutions.iter().zip(&net.norms);
-        let block = |x, (conv, norm): (&Conv2d<B>, &BatchNorm<B>)| {
-            conv.forward_normalized::<Full>(x, norm, Epilogue::Relu, context)
-        };
+        let block =
+            |x, (conv, norm): (&Conv2d<B>, &BatchNorm<B>)| conv.forward_normalized(x, norm, Epilogue::Relu, context);
         layers.fold(x, block).flatten::<2>(1, 3).mean_dim(1).flatten(0, 1)
     }
 }
@@ -229,8 +228,8 @@ fn the_process_whose_launches_are_counted() {
     log::set_logger(&LISTENER).unwrap();
     log::set_max_level(LevelFilter::Trace);
     let found = match case.as_str() {
-        "f32" => format!("{:?}", norms(PrecisionKind::F32)),
-        "f16" => format!("{:?}", norms(PrecisionKind::F16)),
+        "f32" => format!("{:?}", norms(Precision::F32)),
+        "f16" => format!("{:?}", norms(Precision::F16)),
         "weights" => format!("{:?}", COUNTS.map(weights)),
         "update" => format!("{:?}", COUNTS.map(update)),
         _ => {
@@ -262,14 +261,14 @@ fn batch_norm_takes_three_kernels_each_way() {
     // The factors follow from the statistics of all replicas.
     let expected = format!("{:?}", [[[3, 3]; 3], [[4, 3]; 3]]);
     assert_eq!(found("f32"), expected);
-    if computes_in::<Device>(PrecisionKind::F16) {
+    if computes_in::<Device>(Precision::F16) {
         assert_eq!(found("f16"), expected);
     }
 }
 
 fn an_update_takes_few_kernels() {
     // One copies 24 tensors at most.
-    if computes_in::<Device>(PrecisionKind::F16) {
+    if computes_in::<Device>(Precision::F16) {
         assert_eq!(found("weights"), "[[4, 1], [20, 1], [50, 3]]");
     }
     assert_eq!(found("update"), "[[2, 2], [2, 2], [4, 2]]");

@@ -27,7 +27,7 @@ mod skipped;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, bf16, f16};
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use noise::noise;
 
 fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tensor<B, D> {
@@ -39,11 +39,11 @@ fn to_vec<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
 }
 
 /// The nearest values that a precision has.
-fn rounded(values: Vec<f32>, precision: PrecisionKind) -> Vec<f32> {
+fn rounded(values: Vec<f32>, precision: Precision) -> Vec<f32> {
     let round: fn(f32) -> f32 = match precision {
-        PrecisionKind::F32 => |value| value,
-        PrecisionKind::Bf16 => |value| bf16::from_f32(value).to_f32(),
-        PrecisionKind::F16 => |value| f16::from_f32(value).to_f32(),
+        Precision::F32 => |value| value,
+        Precision::Bf16 => |value| bf16::from_f32(value).to_f32(),
+        Precision::F16 => |value| f16::from_f32(value).to_f32(),
     };
     values.into_iter().map(round).collect()
 }

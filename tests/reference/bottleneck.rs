@@ -8,7 +8,7 @@ use kiln_engine::nn::state_dict;
 use kiln_engine::optim::{OptimConfig, Schedule};
 use kiln_engine::parallel::{HostBackend, ReducePrecision};
 use kiln_engine::state::{StateDict, from_safetensors};
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_training::{ModelConfig, ResNet, Stem};
 use tempfile::tempdir;
 
@@ -94,7 +94,7 @@ fn train<B: HostBackend>(
         devices: (0..replicas).collect(),
         batch_size: BATCH / replicas,
         accumulation_steps: 1,
-        precision: PrecisionKind::F32,
+        precision: Precision::F32,
         reduce_precision: ReducePrecision::F32,
         sync_bn: true,
         optim: OptimConfig { momentum: 0.9, nesterov: false, weight_decay: decay, ..OptimConfig::default() },

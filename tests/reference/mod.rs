@@ -19,7 +19,7 @@ use kiln_engine::nn::{ForwardContext, cross_entropy, load_state, ranks_of_target
 use kiln_engine::optim::{OptimConfig, Schedule, ScheduleConfig, ScheduleKind};
 use kiln_engine::parallel::{HostBackend, ReducePrecision};
 use kiln_engine::state::{HostTensor, StateDict};
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_training::{ModelConfig, ResNet, Stem, TOP1};
 use run::{Recorded, Setup, plan, run};
 
@@ -183,7 +183,7 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
         devices: (0..world_size).collect(),
         batch_size: batch / world_size / accumulation_steps,
         accumulation_steps,
-        precision: PrecisionKind::F32,
+        precision: Precision::F32,
         reduce_precision: ReducePrecision::F32,
         sync_bn: !matches!(variant, Variant::Local(_)),
         optim,

@@ -2,7 +2,7 @@
 
 use kiln_engine::parallel::HostBackend;
 use kiln_engine::state::StateDict;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_training::Stem;
 
 use super::fixture::{Reference, integers, name_of};
@@ -17,7 +17,7 @@ pub struct InPrecision {
 }
 
 /// Trains on the reference batches in `precision`, with two replicas.
-pub fn in_precision<B: HostBackend>(stem: Stem, precision: PrecisionKind) -> InPrecision {
+pub fn in_precision<B: HostBackend>(stem: Stem, precision: Precision) -> InPrecision {
     let reference = Reference::load();
     let variant = Variant::Sync(2);
     let train = |learning_rate, rows: &[Vec<usize>]| {

@@ -14,7 +14,7 @@ use kiln_engine::parallel::{
 use kiln_engine::parallel::{Sampler, SamplerConfig};
 use kiln_engine::state::StateDict;
 use kiln_engine::train;
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::Result;
 use kiln_system::stop::Stop;
 use kiln_training::Classification;
@@ -55,7 +55,7 @@ pub struct Setup {
     pub devices: Vec<usize>,
     pub batch_size: usize,
     pub accumulation_steps: usize,
-    pub precision: PrecisionKind,
+    pub precision: Precision,
     pub reduce_precision: ReducePrecision,
     pub sync_bn: bool,
     pub optim: OptimConfig,

@@ -14,7 +14,7 @@ use burn::module::{Param, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use kiln_ops::statistics::{StatisticsGroup, Synchronized};
-use kiln_ops::{GradientListener, ParameterListener, PrecisionKind};
+use kiln_ops::{GradientListener, ParameterListener, Precision};
 use parking_lot::Mutex;
 
 /// Statistics of one batch-norm layer over one batch.
@@ -37,7 +37,7 @@ type PreparedKernels = HashMap<(ParamId, [usize; 2]), Box<dyn Any + Send>>;
 pub struct ForwardContext<B: Backend> {
     mode: Mode,
     /// The precision of convolutions and the linear layer.
-    pub precision: PrecisionKind,
+    pub precision: Precision,
     listener: Option<Arc<dyn GradientListener>>,
     seen: RefCell<Vec<BatchStatistics<B>>>,
     /// Layers with batch statistics before the first one of this pass.
@@ -73,11 +73,11 @@ impl<B: Backend> ForwardContext<B> {
 
     fn new(mode: Mode) -> Self {
         let (seen, before, kernels) = Default::default();
-        Self { mode, precision: PrecisionKind::F32, listener: None, seen, before, trained: None, kernels }
+        Self { mode, precision: Precision::F32, listener: None, seen, before, trained: None, kernels }
     }
 
     /// The same pass with convolutions and the linear layer in `precision`; the default is f32.
-    pub fn in_precision(self, precision: PrecisionKind) -> Self {
+    pub fn in_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
     }
 

@@ -3,10 +3,10 @@
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{FloatDType, Int, Tensor};
 use kiln_ops::{
-    Algorithm, ConvOps, Epilogue, Precision, PreparedKernel, Sliding, TrainBackend, batch_norm, conv2d,
-    conv2d_normalized, inference_factors, normalize,
+    Algorithm, Epilogue, PreparedKernel, Sliding, TrainBackend, batch_norm, cast, conv2d, conv2d_normalized,
+    inference_factors, normalize,
 };
 
 use super::context::{BatchStatistics, ForwardContext};
@@ -46,30 +46,25 @@ impl<B: Backend> Conv2d<B> {
 
 impl<B: TrainBackend> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
-    pub fn forward<P: Precision<B>>(
-        &self,
-        x: Tensor<P::Compute, 4>,
-        context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
-        conv2d(x, P::to_compute_f32(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
+    pub fn forward(&self, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 4> {
+        conv2d(x, self.weight.val(), self.sliding, context.listener_of(self.weight.id))
     }
 
     /// [`Conv2d::forward`], then [`BatchNorm::forward_with`]; in an evaluation in one pass, where the backend has it.
-    pub fn forward_normalized<P: Precision<B>>(
+    pub fn forward_normalized(
         &self,
-        x: Tensor<P::Compute, 4>,
+        x: Tensor<B, 4>,
         norm: &BatchNorm<B>,
-        epilogue: Epilogue<Tensor<P::Compute, 4>>,
+        epilogue: Epilogue<Tensor<B, 4>>,
         context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
+    ) -> Tensor<B, 4> {
         if context.is_training() {
-            return norm.forward_with::<P>(self.forward::<P>(x, context), epilogue, context);
+            return norm.forward_with(self.forward(x, context), epilogue, context);
         }
         let [_, _, height, width] = x.dims();
-        let kernel = context.prepared(self.weight.id, [height, width], || {
-            PreparedKernel::new(P::to_compute_f32(self.weight.val()), &x, self.sliding)
-        });
-        conv2d_normalized(x, kernel, norm.inference_factors::<P>(), epilogue)
+        let kernel = context
+            .prepared(self.weight.id, [height, width], || PreparedKernel::new(self.weight.val(), &x, self.sliding));
+        conv2d_normalized(x, kernel, norm.inference_factors(), epilogue)
     }
 }
 
@@ -136,47 +131,38 @@ impl<B: Backend> BatchNorm<B> {
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
-    fn inference_factors<P: Precision<B>>(&self) -> [Tensor<P::Compute, 1>; 3] {
-        let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
-        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
+    fn inference_factors(&self) -> [Tensor<B, 1>; 3] {
+        let statistics = [&self.running_mean, &self.running_var].map(|param| param.val());
+        let parameters = [&self.weight, &self.bias].map(|param| param.val());
         inference_factors(statistics, parameters, EPSILON)
     }
 
     /// Normalises `[batch, channels, height, width]` in the mode of `context`; a frozen layer uses running statistics.
-    pub fn forward<P: Precision<B>>(
-        &self,
-        x: Tensor<P::Compute, 4>,
-        context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
-        self.forward_with::<P>(x, Epilogue::Identity, context)
+    pub fn forward(&self, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 4> {
+        self.forward_with(x, Epilogue::Identity, context)
     }
 
     /// [`BatchNorm::forward`] fused with `epilogue`.
-    pub fn forward_with<P: Precision<B>>(
+    pub fn forward_with(
         &self,
-        x: Tensor<P::Compute, 4>,
-        epilogue: Epilogue<Tensor<P::Compute, 4>>,
+        x: Tensor<B, 4>,
+        epilogue: Epilogue<Tensor<B, 4>>,
         context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
+    ) -> Tensor<B, 4> {
         if !context.is_training() || self.is_frozen(context) {
-            return normalize(x, self.inference_factors::<P>(), epilogue);
+            return normalize(x, self.inference_factors(), epilogue);
         }
-        let parts = Parts {
-            count: self.aux_bn.len() + 1,
-            size: x.dims(),
-            innermost: <P::Compute as ConvOps>::CHANNELS_INNERMOST,
-        };
+        let parts = Parts { count: self.aux_bn.len() + 1, size: x.dims(), innermost: B::CHANNELS_INNERMOST };
         let joined = |own: &Param<Tensor<B, 1>>, of: fn(&AuxiliaryNorm<B>) -> &Param<Tensor<B, 1>>| {
             let all = std::iter::once(own).chain(self.aux_bn.iter().map(of));
-            let mut all: Vec<_> = all.map(|param| P::to_compute_f32(param.val())).collect();
+            let mut all: Vec<_> = all.map(|param| param.val()).collect();
             if all.len() == 1 { all.swap_remove(0) } else { Tensor::cat(all, 0) }
         };
         let parameters = [joined(&self.weight, |it| &it.weight), joined(&self.bias, |it| &it.bias)];
         let sync = context.synchronized_layer();
         let done = batch_norm(parts.beside(x), parameters, EPSILON, sync.as_ref(), epilogue.map(|it| parts.beside(it)));
-        let of_first = |values: Tensor<P::Compute, 1>| {
-            P::to_home(if parts.count > 1 { values.narrow(0, 0, self.channels()) } else { values })
-        };
+        let of_first =
+            |values: Tensor<B, 1>| if parts.count > 1 { values.narrow(0, 0, self.channels()) } else { values };
         let [mean, variance] = [done.mean, done.variance].map(of_first);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });
@@ -184,16 +170,17 @@ impl<B: TrainBackend> BatchNorm<B> {
     }
 }
 
-/// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
-pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
-    let product = if <P::Compute as ConvOps>::CHANNELS_INNERMOST {
-        let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
+/// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the type of `x`; the outputs are f32.
+pub fn linear<B: TrainBackend>(layer: &Linear<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let dtype = x.dtype();
+    let product = if B::CHANNELS_INNERMOST {
+        let image = |values: Tensor<B, 2>| values.unsqueeze_dims(&[2, 3]);
         let sliding = Sliding { stride: 1, padding: 0, groups: 1, algorithm: Algorithm::Auto };
-        let weight = P::to_compute_f32(layer.weight.val());
+        let weight = layer.weight.val();
         conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])
     } else {
-        x.matmul(P::to_compute(layer.weight.val()))
+        x.matmul(cast(layer.weight.val(), dtype))
     };
-    let bias = layer.bias.as_ref().map(|bias| P::to_compute(bias.val()).unsqueeze());
-    P::to_home(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
+    let bias = layer.bias.as_ref().map(|bias| cast(bias.val(), dtype).unsqueeze());
+    cast(bias.into_iter().fold(product, |product, bias: Tensor<B, 2>| product + bias), FloatDType::F32)
 }

@@ -13,7 +13,7 @@ use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use kiln_ops::{GradientListener, PrecisionKind, primitive, tensor};
+use kiln_ops::{GradientListener, Precision, primitive, tensor};
 use parking_lot::Mutex;
 
 use super::{Early, HostBackend};
@@ -65,7 +65,7 @@ pub(super) struct Listener<B: HostBackend> {
 pub(super) struct PreparedKernels<B: HostBackend>(Mutex<HashMap<ParamId, FloatTensor<B>>>);
 
 impl<B: HostBackend> PreparedKernels<B> {
-    pub(super) fn of<M: Module<Autodiff<B>>>(model: &M, precision: PrecisionKind) -> Self {
+    pub(super) fn of<M: Module<Autodiff<B>>>(model: &M, precision: Precision) -> Self {
         let (ids, weights): (Vec<_>, Vec<_>) = kernel_weights(model).into_iter().unzip();
         let prepared = (!ids.is_empty()).then(|| B::conv_weights(weights, precision.dtype())).flatten();
         Self(Mutex::new(ids.into_iter().zip(prepared.into_iter().flatten()).collect()))

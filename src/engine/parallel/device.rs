@@ -6,13 +6,13 @@
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use std::path::Path;
 
-use kiln_ops::{Graph, ImageOps, MixedBackend, PrecisionKind, UpdateOps};
+use kiln_ops::{Graph, ImageOps, Precision, TrainBackend, UpdateOps};
 use kiln_system::{Error, Result};
 
 use super::World;
 
 /// A backend on whose devices replicas can be placed.
-pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
+pub trait HostBackend: TrainBackend + UpdateOps + ImageOps {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 
@@ -38,8 +38,8 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
     }
 
     /// Whether its devices have instructions for `precision`, as GPUs are expected to.
-    fn is_fast_in(precision: PrecisionKind) -> bool {
-        precision == PrecisionKind::F32 || !Self::is_processor()
+    fn is_fast_in(precision: Precision) -> bool {
+        precision == Precision::F32 || !Self::is_processor()
     }
 
     /// Keeps the operations of the calling thread, which is no replica's, on that thread where a team of its own would
@@ -65,13 +65,13 @@ pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
 }
 
 /// Checks that every device of `world` computes in `precision`.
-pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) -> Result<()> {
+pub fn check_precision<B: HostBackend>(world: &World, precision: Precision) -> Result<()> {
     for index in &world.devices {
         let device = B::open(*index)?;
-        let can = |kind: &PrecisionKind| B::supports_dtype(&device, kind.dtype());
+        let can = |kind: &Precision| B::supports_dtype(&device, kind.dtype());
         if !can(&precision) {
-            let kinds = [PrecisionKind::F32, PrecisionKind::Bf16, PrecisionKind::F16].into_iter().filter(can);
-            let names: Vec<&str> = kinds.map(PrecisionKind::name).collect();
+            let kinds = [Precision::F32, Precision::Bf16, Precision::F16].into_iter().filter(can);
+            let names: Vec<&str> = kinds.map(Precision::name).collect();
             return Err(Error::usage(format!(
                 "{} does not support {}; use --precision {}",
                 B::describe(*index),
@@ -153,7 +153,7 @@ mod flex {
 
 #[cfg(feature = "tch")]
 mod tch {
-    use super::{HostBackend, PrecisionKind, Result, cpu_slot, no_such_device, share};
+    use super::{HostBackend, Precision, Result, cpu_slot, no_such_device, share};
     use burn_tch::LibTorchDevice;
     use kiln_ops::{Graph, cuda_devices as visible};
 
@@ -170,7 +170,7 @@ mod tch {
             if visible() == 0 { cpu_slot(index) } else { format!("CUDA device {index}") }
         }
 
-        fn is_fast_in(precision: PrecisionKind) -> bool {
+        fn is_fast_in(precision: Precision) -> bool {
             visible() > 0 || kiln_ops::has_instructions(precision)
         }
 

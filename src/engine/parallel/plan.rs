@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kiln_ops::PrecisionKind;
+use kiln_ops::Precision;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result};
 
@@ -23,7 +23,7 @@ pub struct Plan {
     /// The type in which gradients are sent.
     pub reduce_precision: ReducePrecision,
     /// The type in which convolutions and the linear layer compute.
-    pub precision: PrecisionKind,
+    pub precision: Precision,
     /// Samples per replica and micro-batch.
     pub batch_size: usize,
     pub epochs: usize,
@@ -91,7 +91,7 @@ impl Plan {
             sync_bn: true,
             bn_statistics: BnStatistics::First,
             reduce_precision: ReducePrecision::F32,
-            precision: PrecisionKind::F32,
+            precision: Precision::F32,
             batch_size,
             epochs,
             last_step: epochs * sampler.steps_per_epoch(),

@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn_dataset::Dataset;
-use kiln_ops::{PrecisionKind, primitive, tensor};
+use kiln_ops::{Precision, primitive, tensor};
 use kiln_system::{Error, Result};
 use rayon::prelude::*;
 
@@ -214,8 +214,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
 
     /// A type that holds every number of [`Passed::Activations`] in a run in `precision`. Units that are computed again
     /// keep what they begin with in it.
-    fn passes_on(&self, _precision: PrecisionKind) -> PrecisionKind {
-        PrecisionKind::F32
+    fn passes_on(&self, _precision: Precision) -> Precision {
+        Precision::F32
     }
 
     /// Whether [`Task::after_backward`] looks at gradients. Then those of each micro-batch stay apart to the end of its

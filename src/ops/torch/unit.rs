@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use tch::Kind;
 
-use crate::precision::PrecisionKind;
+use crate::precision::Precision;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -54,10 +54,10 @@ fn halves() -> [Unit; 2] {
 }
 
 /// Whether oneDNN, LibTorch's library for processors, finds instructions for `precision` on this one.
-pub fn has_instructions(precision: PrecisionKind) -> bool {
+pub fn has_instructions(precision: Precision) -> bool {
     match precision {
-        PrecisionKind::F32 => true,
-        PrecisionKind::Bf16 => HALVES[0] != Unit::None,
-        PrecisionKind::F16 => HALVES[1] != Unit::None,
+        Precision::F32 => true,
+        Precision::Bf16 => HALVES[0] != Unit::None,
+        Precision::F16 => HALVES[1] != Unit::None,
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use kiln_engine::nn::{binary_cross_entropy, cross_entropy, jsd_cross_entropy, ordinals, ranks_of_targets, smoothed};
 use kiln_engine::optim::LossKind;
-use kiln_ops::MixedBackend;
+use kiln_ops::TrainBackend;
 
 use super::loss::Loss;
 use super::resnet::ResNet;
@@ -13,7 +13,7 @@ use super::resnet::ResNet;
 /// to 1.
 pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
 
-impl<B: MixedBackend> ResNet<B> {
+impl<B: TrainBackend> ResNet<B> {
     /// The training loss of every image, `[batch]`, from the logits `[batch, classes]`. There may be several views of
     /// the images, one after the other: the loss of an image is then the mean over its views, or that of
     /// [`jsd_cross_entropy`].

@@ -1,18 +1,15 @@
 //! ResNet-18 to ResNet-152: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1; wide
-//! ones and ResNeXts; with the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and
-//! precision from outside.
+//! ones and ResNeXts; with the layer names of torchvision. [`ForwardContext`] selects parallelism and precision
+//! from outside.
 
 use std::ops::Range;
 
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 use kiln_engine::nn::{BatchNorm, Conv2d, ForwardContext, linear};
-use kiln_ops::{
-    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, add_branch,
-    arranged, max_pool, mean_of_pixels,
-};
+use kiln_ops::{Algorithm, Epilogue, Precision, TrainBackend, add_branch, arranged, cast, max_pool, mean_of_pixels};
 
 use super::architecture::Bottleneck;
 use super::config::{ModelConfig, Stem};
@@ -63,28 +60,19 @@ impl<B: Backend> Block<B> {
 
 impl<B: TrainBackend> Block<B> {
     /// `factors` `[batch]` are the residual branch's.
-    fn forward<P: Precision<B>>(
-        &self,
-        x: Tensor<P::Compute, 4>,
-        factors: Option<Tensor<P::Compute, 1>>,
-        context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
-        let y = self.conv1.forward_normalized::<P>(x.clone(), &self.bn1, Epilogue::Relu, context);
+    fn forward(&self, x: Tensor<B, 4>, factors: Option<Tensor<B, 1>>, context: &ForwardContext<B>) -> Tensor<B, 4> {
+        let y = self.conv1.forward_normalized(x.clone(), &self.bn1, Epilogue::Relu, context);
         let shortcut = match &self.downsample {
-            Some((conv, bn)) => conv.forward_normalized::<P>(x, bn, Epilogue::Identity, context),
+            Some((conv, bn)) => conv.forward_normalized(x, bn, Epilogue::Identity, context),
             None => x,
         };
         let (y, conv, bn) = match (&self.conv3, &self.bn3) {
-            (Some(conv), Some(bn)) => {
-                (self.conv2.forward_normalized::<P>(y, &self.bn2, Epilogue::Relu, context), conv, bn)
-            }
+            (Some(conv), Some(bn)) => (self.conv2.forward_normalized(y, &self.bn2, Epilogue::Relu, context), conv, bn),
             _ => (y, &self.conv2, &self.bn2),
         };
         match factors {
-            None => conv.forward_normalized::<P>(y, bn, Epilogue::AddRelu(shortcut), context),
-            Some(factors) => {
-                add_branch(conv.forward_normalized::<P>(y, bn, Epilogue::Identity, context), factors, shortcut)
-            }
+            None => conv.forward_normalized(y, bn, Epilogue::AddRelu(shortcut), context),
+            Some(factors) => add_branch(conv.forward_normalized(y, bn, Epilogue::Identity, context), factors, shortcut),
         }
     }
 }
@@ -167,51 +155,29 @@ impl<B: Backend> ResNet<B> {
 
 impl<B: TrainBackend> ResNet<B> {
     /// The stem and the blocks among `units`, of the input of the first one.
-    fn maps<P: Precision<B>>(
+    fn maps(
         &self,
         units: &Range<usize>,
-        mut x: Tensor<P::Compute, 4>,
+        mut x: Tensor<B, 4>,
         branches: Option<Tensor<B, 2>>,
         context: &ForwardContext<B>,
-    ) -> Tensor<P::Compute, 4> {
+    ) -> Tensor<B, 4> {
         if units.start == 0 {
-            x = self.conv1.forward_normalized::<P>(x, &self.bn1, Epilogue::Relu, context);
+            x = self.conv1.forward_normalized(x, &self.bn1, Epilogue::Relu, context);
             if self.is_pooled {
                 x = max_pool(x);
             }
         }
         let own = self.blocks().zip(1..).filter(|(_, unit)| units.contains(unit));
-        let factors = |unit: usize| Some(P::to_compute(branches.clone()?.narrow(1, unit - 1, 1).squeeze_dim::<1>(1)));
-        own.fold(x, |x, (block, unit)| block.forward::<P>(x, factors(unit), context))
-    }
-
-    /// The units in `units`, of the images or of the maps of the unit before.
-    fn through<P: Precision<B>>(
-        &self,
-        units: &Units,
-        x: Tensor<B, 4>,
-        branches: Option<Tensor<B, 2>>,
-        context: &ForwardContext<B>,
-    ) -> Through<B> {
-        let innermost = self.has_channels_innermost(units.image, context);
-        let x = P::to_compute(x);
-        let x = match units.range.start {
-            0 => arranged(x, innermost),
-            _ if innermost => x.permute([0, 3, 1, 2]),
-            _ => x,
-        };
-        let x = self.maps::<P>(&units.range, x, branches, context);
-        if units.range.end == self.units() {
-            return Through::Logits(linear::<P, B>(&self.fc, mean_of_pixels(x)));
-        }
-        // Seen in the order of its memory, so that it is not copied.
-        Through::Maps(P::to_home(if innermost { x.permute([0, 2, 3, 1]) } else { x }))
+        let dtype = context.precision.dtype();
+        let factors = |unit: usize| Some(cast(branches.clone()?.narrow(1, unit - 1, 1).squeeze_dim::<1>(1), dtype));
+        own.fold(x, |x, (block, unit)| block.forward(x, factors(unit), context))
     }
 
     /// Whether the channels of a pixel are neighbours in memory, for images of this size.
     fn has_channels_innermost(&self, image: [usize; 2], context: &ForwardContext<B>) -> bool {
         let small = !self.has_large_maps(image) && !self.is_by_winograd();
-        !small || context.precision != PrecisionKind::F32 || !context.is_training()
+        !small || context.precision != Precision::F32 || !context.is_training()
     }
 
     /// Whether the maps of the first stage have many channels and many pixels.
@@ -228,7 +194,7 @@ impl<B: TrainBackend> ResNet<B> {
     }
 }
 
-impl<B: MixedBackend> ResNet<B> {
+impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `context`.
     pub fn forward(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
         let [_, _, height, width] = images.dims();
@@ -248,10 +214,18 @@ impl<B: MixedBackend> ResNet<B> {
         branches: Option<Tensor<B, 2>>,
         context: &ForwardContext<B>,
     ) -> Through<B> {
-        match context.precision {
-            PrecisionKind::F32 => self.through::<Full>(units, x, branches, context),
-            PrecisionKind::Bf16 => self.through::<BFloat16>(units, x, branches, context),
-            PrecisionKind::F16 => self.through::<Float16>(units, x, branches, context),
+        let innermost = self.has_channels_innermost(units.image, context);
+        let x = cast(x, context.precision.dtype());
+        let x = match units.range.start {
+            0 => arranged(x, innermost),
+            _ if innermost => x.permute([0, 3, 1, 2]),
+            _ => x,
+        };
+        let x = self.maps(&units.range, x, branches, context);
+        if units.range.end == self.units() {
+            return Through::Logits(linear(&self.fc, mean_of_pixels(x)));
         }
+        // Seen in the order of its memory, so that it is not copied.
+        Through::Maps(cast(if innermost { x.permute([0, 2, 3, 1]) } else { x }, FloatDType::F32))
     }
 }
