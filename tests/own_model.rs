@@ -85,10 +85,11 @@ fn norms_of_all_replicas<B: HostBackend>() {
         kiln_engine::train(model, strategy).unwrap();
         (tensors(&directory)[0].clone(), best(&directory))
     };
+    // In few steps: one ReLU whose input has another sign by rounding changes the fourth digit.
     let few = [("one", 1, true), ("four", 4, true), ("apart", 4, false)];
-    let [one, four, apart] = few.map(|(name, replicas, sync_bn)| train(name, replicas, 8, sync_bn).0);
+    let [one, four, apart] = few.map(|(name, replicas, sync_bn)| train(name, replicas, 2, sync_bn).0);
     let (same, other) = (distance(&one, &four), distance(&one, &apart));
-    assert!(same < 1e-4 && other > 100.0 * same, "{same} with synchronised batch-norm, {other} without");
+    assert!(same < 1e-6 && other > 100.0 * same, "{same} with synchronised batch-norm, {other} without");
     // Whoever guesses one of four has a loss of 1.39.
     let (_, score) = train("long", 4, usize::MAX, true);
     assert!(score > -0.1, "it learned nothing: {score}");

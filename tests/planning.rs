@@ -161,7 +161,7 @@ fn a_model_of_many_units_is_cut_well_without_comparing_all_cuts() {
     // A drawn model whose cuts can all be compared: they are better by a few percent at most.
     let measured = drawn(3, 40, 5);
     let found = Planning::new(&measured, Experiment { micro_batches: 4, uses_all: true, ..experiment }).unwrap();
-    let layout = |cut| Layout { replicas: 1, micro_batches: 4, cut };
+    let layout = |cut| Layout { replicas: 1, micro_batches: 4, cut, ..Layout::default() };
     let all = cuts(40, 5).into_iter().map(|cut| measured.forecast(layout(cut), 1).step_seconds);
     let best = all.fold(f64::INFINITY, f64::min);
     assert!(found.choice().step_seconds <= 1.05 * best, "{} against {best}", found.choice().step_seconds);
@@ -214,7 +214,7 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
         let measured = even(8, &vec![1.0; stages * replicas], 5.0);
         let measured = Measured { link: f64::INFINITY, ..measured };
         let cut = (0..stages).map(|stage| stage * 8 / stages..(stage + 1) * 8 / stages).collect();
-        measured.forecast(Layout { replicas, micro_batches, cut }, 1)
+        measured.forecast(Layout { replicas, micro_batches, cut, ..Layout::default() }, 1)
     };
     for (micro_batches, stages) in [(1, 2), (4, 2), (4, 4), (8, 4)] {
         let it = forecast(micro_batches, stages, 1);
@@ -231,12 +231,12 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
     assert_eq!(forecast(4, 1, 2).traffic, 2.0 * 8.0);
     // A process for each stage holds no more than the stages behind it.
     let measured = Measured { in_processes: true, ..even(8, &[1.0, 1.0], 0.0) };
-    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..4, 4..8] }, 1);
+    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..4, 4..8], ..Layout::default() }, 1);
     assert_eq!(it.memory, [4.0 + 2.0 * 4.0, 4.0 + 4.0]);
     // What is computed again is there for one unit at a time.
     let mut measured = even(8, &[1.0, 1.0], 0.0);
     (measured.units[2].again, measured.units[5].again) = (7.0, 3.0);
-    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..5, 5..8] }, 1);
+    let it = measured.forecast(Layout { replicas: 1, micro_batches: 6, cut: vec![0..5, 5..8], ..Layout::default() }, 1);
     assert_eq!(it.memory, [5.0 + 6.0 * 5.0 + 7.0, 3.0 + 6.0 * 3.0 + 3.0]);
 }
 
@@ -247,7 +247,7 @@ fn processes_exchange_gradients_beside_the_last_backward_pass() {
         let mut measured = Measured { in_processes, ..even(3, &vec![1.0; 2 * cut.len()], 0.0) };
         // The gradients of the last unit, which are final first, take 2 s over the link, those of the others 0.25 s.
         measured.units.iter_mut().zip([0.25, 0.25, 2.0]).for_each(|(unit, gradients)| unit.gradients = gradients);
-        measured.forecast(Layout { replicas: 2, micro_batches, cut }, 1).step_seconds
+        measured.forecast(Layout { replicas: 2, micro_batches, cut, ..Layout::default() }, 1).step_seconds
     };
     // From second 1 of the backward pass the link is busy until second 3.5, which is half a second longer.
     assert_eq!(step(true, 1, &[0, 3]), 3.0 + 3.0 + 0.5);
@@ -273,6 +273,36 @@ fn the_link_decides_between_replicas_and_stages() {
     assert_eq!(choice(0.0, 0.0), [2, 1]);
     assert_eq!(choice(100.0, 0.01), [1, 2]);
     assert_eq!(choice(100.0, 1000.0), [2, 1]);
+}
+
+#[test]
+fn a_faster_device_hosts_more_replicas_where_that_is_faster() {
+    let experiment = |micro_batches| Experiment { batch_size: 1, micro_batches, replicas: None, uses_all: false };
+    let choice = |seconds: &[f64], micro_batches, in_processes| {
+        // What stages send takes long.
+        let mut measured = Measured { in_processes, ..even(4, seconds, 1000.0) };
+        measured.units.iter_mut().for_each(|unit| unit.gradients = 0.125);
+        Planning::new(&measured, experiment(micro_batches)).unwrap()
+    };
+    // Three times 4 units of 2 s on one device, once of 6 s on the other; four shares of half a byte are three sums, over
+    // the link of one byte per second.
+    let planning = choice(&[1.0, 3.0], 4, false);
+    assert_eq!(planning.choice().step_seconds, 3.0 * 8.0 + 3.0 * 0.5);
+    assert_eq!(planning.choice().layout.shares, [3, 1]);
+    let use_it = "--world-size 4 --accumulation-steps 1 --stages 1 --replicas-per-device 3,1";
+    assert!(planning.to_string().contains("4 (3,1)") && planning.to_string().ends_with(use_it), "{planning}");
+    // Two processes send half of the gradients each, twice; the last three units' while the first one is computed.
+    let planning = choice(&[1.0, 3.0], 4, true);
+    assert_eq!((planning.choice().step_seconds, planning.choice().traffic), (24.0 + 0.125, 2.0 * 0.5));
+    assert_eq!(choice(&[1.0, 3.0], 8, false).choice().layout.shares, [6, 2]);
+    // Nothing finer than one replica for each device, or nothing to gain.
+    assert!(choice(&[1.0, 3.0], 2, false).rows.iter().all(|row| row.layout.shares.is_empty()));
+    assert!(choice(&[1.0, 1.0], 8, false).rows.iter().all(|row| row.layout.shares.is_empty()));
+    // A device that has no room for so many.
+    let mut measured = even(4, &[1.0, 3.0], 1000.0);
+    measured.room.each = vec![3.0 * 8.0 - 0.1, 8.0];
+    let row = Planning::new(&measured, experiment(4)).unwrap().rows.into_iter().find(|row| row.layout.shares == [3, 1]);
+    assert!(!row.unwrap().fits);
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! The log of a run says how long its replicas worked in a step and waited for each other.
 
 use std::path::Path;
+#[cfg(feature = "gloo")]
+use std::process::{Command, Stdio};
 
 use kiln::metrics::{Record, ReplicasRecord};
 
 use crate::command::Workplace;
 #[cfg(feature = "gloo")]
-use crate::command::succeeded;
+use crate::command::{errors, succeeded};
+#[cfg(feature = "gloo")]
+use crate::skipped::skip;
 
 /// Those of a run's log.
 fn records(run: &Path) -> Vec<ReplicasRecord> {
@@ -61,4 +65,78 @@ fn replicas_of_several_processes_have_their_machine() {
     let does: Vec<_> = last.members.iter().map(|it| it.does.as_str()).collect();
     assert_eq!(does, ["computes replicas 0 to 1", "computes replicas 2 to 3"]);
     assert!(last.replicas.iter().all(|it| !it.host.is_empty() && it.process == it.replica / 2), "{last:?}");
+}
+
+/// Two hosts of their own, 10.98.0.1 and 10.98.0.2, on one link.
+#[cfg(feature = "gloo")]
+struct Hosts([String; 2]);
+
+#[cfg(feature = "gloo")]
+impl Hosts {
+    /// The second one sends 20 Mbit/s at most.
+    fn new() -> Result<Self, String> {
+        let hosts = Self(["a", "b"].map(|name| format!("kiln-{}-{name}", std::process::id())));
+        let [first, second] = &hosts.0;
+        for name in &hosts.0 {
+            configured(&format!("ip netns add {name}"))?;
+            configured(&format!("ip -n {name} link set lo up"))?;
+        }
+        configured(&format!("ip link add eth0 netns {first} type veth peer name eth0 netns {second}"))?;
+        for (place, name) in (1..).zip(&hosts.0) {
+            configured(&format!("ip -n {name} address add 10.98.0.{place}/24 dev eth0"))?;
+            configured(&format!("ip -n {name} link set eth0 up"))?;
+        }
+        configured(&format!("tc -n {second} qdisc add dev eth0 root tbf rate 20mbit burst 32k latency 50ms"))?;
+        Ok(hosts)
+    }
+
+    fn run(&self, host: usize, command: &Command) -> Command {
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", &self.0[host]]).arg(command.get_program()).args(command.get_args());
+        inside.current_dir(command.get_current_dir().unwrap());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+}
+
+#[cfg(feature = "gloo")]
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|name| drop(configured(&format!("ip netns delete {name}"))));
+    }
+}
+
+#[cfg(feature = "gloo")]
+fn configured(words: &str) -> Result<(), String> {
+    let mut words = words.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(errors(&output).join(" ")) }
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn others_wait_for_a_replica_whose_host_sends_slowly() {
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(why) => return skip(&format!("no hosts on a slow link, which needs ip, tc and root: {why}")),
+    };
+    let place = Workplace::new();
+    let start = |rank: usize| {
+        let mut process = place.small("run", &["--world-size=2", "--max-steps=6", "--insecure"]);
+        process.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
+        process.env("MASTER_ADDR", "10.98.0.1").env("MASTER_PORT", "29500");
+        hosts.run(rank, &process).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for process in [0, 1].map(start) {
+        succeeded(&process.wait_with_output().unwrap());
+    }
+    let last = records(&place.path("run")).pop().unwrap();
+    let [fast, slow] = &last.replicas[..] else { panic!("{last:?}") };
+    assert!(slow.sending_seconds > 1.5 * fast.sending_seconds, "{last:?}");
+    assert!(slow.waited > 0.5 * slow.sending_seconds && slow.waited > fast.waited, "{last:?}");
 }

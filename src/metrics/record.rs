@@ -127,6 +127,10 @@ pub struct ReplicaRecord {
     pub work_seconds: f64,
     /// Those of them in which its loader had no batch yet.
     pub loading_seconds: f64,
+    /// Seconds of a step in which it waited for others while its own data was on the way to their hosts. They are not in
+    /// `work_seconds`.
+    #[serde(default)]
+    pub sending_seconds: f64,
     /// Seconds that others waited for it in the last minute.
     pub waited_minute: f64,
     /// Seconds that others waited for it since the process that writes the log or, in an elastic run, the
@@ -155,6 +159,7 @@ impl ReplicaRecord {
 pub enum Cause {
     Loader,
     Device,
+    Network,
 }
 
 /// A process of an elastic run.

@@ -1,8 +1,8 @@
 //! How long others waited for each worker, and which of them is slow, from what each one worked in every step.
 //!
-//! Workers of one stage do the same work. The others are taken to have waited for one of them for as long as it worked
-//! longer than the median worker: of a slow one and many equal ones that is how long each of these waited. Of an even
-//! number the faster of the two in the middle counts, so that of two the slower one is found.
+//! Workers of one stage do the same work, and send as much. The others are taken to have waited for one of them for as
+//! long as it worked and sent longer than the median worker: of a slow one and many equal ones that is how long each of
+//! these waited. Of an even number the faster of the two in the middle counts, so that of two the slower one is found.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,22 @@ const LEAST: f64 = 0.05;
 struct Sum {
     work: f64,
     loading: f64,
+    sending: f64,
     waited: f64,
+}
+
+impl Sum {
+    fn add(&mut self, other: &Self) {
+        self.work += other.work;
+        self.loading += other.loading;
+        self.sending += other.sending;
+        self.waited += other.waited;
+    }
+
+    /// In which others wait.
+    fn busy(&self) -> f64 {
+        self.work + self.sending
+    }
 }
 
 /// The steps of some seconds.
@@ -68,12 +83,11 @@ impl Stragglers {
         let Some(part) = self.parts.back_mut() else { return };
         part.steps += steps;
         for (stage, work) in work.chunks(self.replicas).enumerate() {
-            let usual = median(work.iter().map(|it| it.seconds));
+            let usual = median(work.iter().map(|it| it.seconds + it.sending));
             for (worker, it) in (stage * self.replicas..).zip(work) {
-                let (sum, waited) = (&mut part.workers[worker], steps * (it.seconds - usual).max(0.0));
-                sum.work += steps * it.seconds;
-                sum.loading += steps * it.loading;
-                sum.waited += waited;
+                let waited = steps * (it.seconds + it.sending - usual).max(0.0);
+                let [work, loading, sending] = [it.seconds, it.loading, it.sending].map(|seconds| steps * seconds);
+                part.workers[worker].add(&Sum { work, loading, sending, waited });
                 self.waited[worker] += waited;
             }
         }
@@ -99,19 +113,25 @@ impl Stragglers {
             let excess = |of: fn(&Sum) -> f64| of(sum) - usual(of);
             let is_slow = is_whole && self.is_slow_throughout(worker) && sum.waited >= LEAST * MINUTE;
             if is_slow && !self.slow[worker] {
-                found.push((worker, sum.work / usual(|it| it.work)));
+                found.push((worker, sum.busy() / usual(Sum::busy)));
             }
             self.slow[worker] = is_slow;
-            let by_loader = excess(|it| it.loading) > excess(|it| it.work - it.loading);
+            let causes = [
+                (Cause::Device, excess(|it| it.work - it.loading)),
+                (Cause::Loader, excess(|it| it.loading)),
+                (Cause::Network, excess(|it| it.sending)),
+            ];
+            let cause = causes.into_iter().max_by(|left, right| left.1.total_cmp(&right.1)).map(|(cause, _)| cause);
             records.push(ReplicaRecord {
                 replica: worker % self.replicas,
                 stage: worker / self.replicas,
                 device: self.devices[worker],
                 work_seconds: sum.work / steps.max(1.0),
                 loading_seconds: sum.loading / steps.max(1.0),
+                sending_seconds: sum.sending / steps.max(1.0),
                 waited_minute: sum.waited,
                 waited: self.waited[worker],
-                slow: is_slow.then_some(if by_loader { Cause::Loader } else { Cause::Device }),
+                slow: cause.filter(|_| is_slow),
                 ..ReplicaRecord::default()
             });
         }
@@ -119,19 +139,17 @@ impl Stragglers {
     }
 
     fn minute(&self, worker: usize) -> Sum {
-        self.parts.iter().map(|part| part.workers[worker]).fold(Sum::default(), |sum, it| Sum {
-            work: sum.work + it.work,
-            loading: sum.loading + it.loading,
-            waited: sum.waited + it.waited,
-        })
+        let mut sum = Sum::default();
+        self.parts.iter().for_each(|part| sum.add(&part.workers[worker]));
+        sum
     }
 
     /// Whether a worker was slow in every part of the last minute.
     fn is_slow_throughout(&self, worker: usize) -> bool {
         let first = worker / self.replicas * self.replicas;
         self.parts.iter().all(|part| {
-            let usual = median(part.workers[first..][..self.replicas].iter().map(|it| it.work));
-            part.workers[worker].work >= FACTOR * usual
+            let usual = median(part.workers[first..][..self.replicas].iter().map(Sum::busy));
+            part.workers[worker].busy() >= FACTOR * usual
         })
     }
 }

@@ -9,10 +9,20 @@ const MINUTE: f64 = 60.0;
 /// The tables of the last record; empty for a run of one replica.
 pub(super) fn html(run: &Run) -> String {
     let Some(record) = &run.replicas else { return String::new() };
-    let caption = "How long each replica worked in a step of the last minute, without waits for others. Others waited \
-                   for it as long as it worked longer than the median replica";
-    let head =
-        ["Replica", "Waited for in a minute", "In all", "Work in a step", "Loading", "Process", "Host", "Device"];
+    let caption = "How long each replica worked in a step of the last minute, without waits for others, and how \
+                   long its data was on the way while it waited. Others waited for it as long as both were longer than \
+                   those of the median replica";
+    let head = [
+        "Replica",
+        "Waited for in a minute",
+        "In all",
+        "Work in a step",
+        "Loading",
+        "Sending",
+        "Process",
+        "Host",
+        "Device",
+    ];
     let mut table = Table::new(caption, head);
     table.rows.extend(record.replicas.iter().map(row));
     let mut members = Table::new("Processes of the elastic run", ["Host", "Process", "What it does"]);
@@ -26,6 +36,7 @@ fn row(it: &ReplicaRecord) -> Vec<Cell> {
     let slow = match it.slow {
         None => "",
         Some(Cause::Loader) => ": slow, waits for its loader",
+        Some(Cause::Network) => ": slow, waits for its network",
         Some(Cause::Device) => ": slow, waits for its device",
     };
     vec![
@@ -34,6 +45,7 @@ fn row(it: &ReplicaRecord) -> Vec<Cell> {
         Cell::number(format!("{:.0} s", it.waited)),
         Cell::number(format!("{:.1} ms", 1000.0 * it.work_seconds)),
         Cell::number(format!("{:.0} %", it.loading())),
+        Cell::number(format!("{:.1} ms", 1000.0 * it.sending_seconds)),
         Cell::number(it.process),
         Cell::text(&it.host),
         Cell::number(it.device),

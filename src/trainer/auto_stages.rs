@@ -113,14 +113,14 @@ pub(super) fn choose(
     let parallel = &mut config.parallel;
     (parallel.stages, parallel.split_points, parallel.link) = (chosen.cut.len(), chosen.split_points(), 0.0);
     let world = if is_alone {
-        parallel.gpu_ids.truncate(chosen.workers());
-        World::staged([world.size, parallel.stages], 0, vec![chosen.workers()], parallel.gpu_ids.clone())
+        parallel.gpu_ids.truncate(chosen.devices());
+        World::staged([world.size, parallel.stages], 0, vec![chosen.devices()], parallel.gpu_ids.clone())
     } else {
         world
     };
     let split_points = parallel.split_points.clone();
     prepared.plan = Arc::new(Plan { world, split_points, ..prepared.plan.as_ref().clone() });
-    let idle = match measured.devices - chosen.workers() {
+    let idle = match measured.devices - chosen.devices() {
         0 => String::new(),
         idle => format!(", {} idle", count(idle, "device")),
     };

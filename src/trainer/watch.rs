@@ -80,8 +80,13 @@ impl Watch {
 fn line(it: &ReplicaRecord, factor: f64, can_move: bool) -> String {
     let host = if it.host.is_empty() { String::new() } else { format!("host {}, ", printable(&it.host)) };
     let (name, device, waited) = (it.name(), it.device, it.waited_minute);
+    let did = if it.slow == Some(Cause::Network) { "worked and sent" } else { "worked" };
     let cause = match it.slow {
         Some(Cause::Loader) => "it waits for its loader: give its process more --threads, or a nearer --data-dir",
+        Some(Cause::Network) => {
+            "its data takes longer to reach the others: look at the network of that host, or send less with \
+             --reduce-precision bf16"
+        }
         _ if can_move => {
             "it waits for its device: look there for other programs, heat and a lower clock, or use \
              --replicas-per-device auto"
@@ -89,7 +94,7 @@ fn line(it: &ReplicaRecord, factor: f64, can_move: bool) -> String {
         _ => "it waits for its device: look there for other programs, heat and a lower clock",
     };
     format!(
-        "warning: {name} ({host}device {device}) has worked {factor:.1} times as long as the median replica for a minute, \
+        "warning: {name} ({host}device {device}) has {did} {factor:.1} times as long as the median replica for a minute, \
          in which others waited {waited:.0} s for it; {cause}"
     )
 }

@@ -13,17 +13,22 @@ struct Job {
     step: usize,
     found: Vec<usize>,
     records: Vec<ReplicaRecord>,
+    /// Seconds of a step in which the last worker's data is on the way.
+    sending: f64,
 }
 
 impl Job {
     fn new(replicas: usize) -> Self {
-        Self { stragglers: Stragglers::new(replicas), now: 1000.0, step: 0, found: Vec::new(), records: Vec::new() }
+        let stragglers = Stragglers::new(replicas);
+        Self { stragglers, now: 1000.0, step: 0, found: Vec::new(), records: Vec::new(), sending: 0.0 }
     }
 
     /// Steps of a second each, a look after every one.
     fn work(&mut self, seconds: usize, step: Step<'_>) {
-        let of =
-            |(device, [seconds, loading]): (usize, &[f64; 2])| Work { seconds: *seconds, loading: *loading, device };
+        let of = |(device, [seconds, loading]): (usize, &[f64; 2])| {
+            let sending = if device + 1 == step.len() { self.sending } else { 0.0 };
+            Work { seconds: *seconds, loading: *loading, sending, device }
+        };
         let work: Vec<Work> = step.iter().enumerate().map(of).collect();
         for _ in 0..seconds {
             (self.now, self.step) = (self.now + 1.0, self.step + 1);
@@ -91,6 +96,19 @@ fn of_two_the_slower_one_is_found_and_stages_are_not_compared() {
     stages.work(70, &[[0.2, 0.0], [0.2, 0.0], [0.4, 0.0], [0.8, 0.0]]);
     assert_eq!(stages.found, [3]);
     assert_eq!(stages.records[3].name(), "stage 1 of replica 1");
+}
+
+#[test]
+fn whose_data_are_long_on_the_way_waits_for_its_network() {
+    let mut job = Job::new(4);
+    job.sending = 0.5;
+    job.work(70, EVEN);
+    assert_eq!((&job.found[..], job.records[3].slow), (&[3][..], Some(Cause::Network)));
+    assert!(near(job.records[3].waited, 70.0 * (1.0 - 0.5)), "{:?}", job.records);
+    assert!(near(job.records[3].sending_seconds, 0.5) && near(job.records[0].sending_seconds, 0.0));
+    // Slower by its device still than by its network.
+    job.work(70, &[EVEN[0], EVEN[1], EVEN[2], [1.5, 0.0]]);
+    assert_eq!(job.records[3].slow, Some(Cause::Device));
 }
 
 #[test]

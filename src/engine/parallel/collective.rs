@@ -74,6 +74,11 @@ impl Collective {
         self.processes.as_ref().map(|processes| &processes.peers)
     }
 
+    /// How long data of this process has been on the way to others, since they connected.
+    pub(super) fn sending(&self) -> Duration {
+        self.peers().map_or(Duration::ZERO, Peers::sending)
+    }
+
     /// This replica's device among those of all processes, if tensors need not go through the host.
     fn device(&self) -> Option<&Peers> {
         self.processes.as_ref()?.devices.iter().find(|device| device.hosted().contains(&self.rank))

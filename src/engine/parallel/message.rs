@@ -61,7 +61,7 @@ mod tests {
     fn a_message_arrives_as_it_was_sent() {
         let counts = Counts { loss: 1.5, samples: 3, counted: [2.0, 1.0] };
         let stop = Some(Reason::Signal(15));
-        let work = Work { seconds: 0.3, loading: 0.2, device: 5 };
+        let work = Work { seconds: 0.3, loading: 0.2, sending: 0.1, device: 5 };
         let (is_ending, saves, measures, norms) = (true, true, true, vec![0.1, 7.0]);
         let message = StepMessage { counts, work, stop, is_ending, saves, measures, norms };
         let values = message.encode(4);

@@ -137,6 +137,11 @@ impl Processes {
 }
 
 impl Peers {
+    /// See [`Engine::sending`].
+    pub(super) fn sending(&self) -> Duration {
+        self.engine.sending()
+    }
+
     pub(super) fn hosted(&self) -> Range<usize> {
         self.blocks[self.rank].clone()
     }

@@ -234,7 +234,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let device = self.device.clone();
             // What the device says of an error comes with the next value that is read.
             let settle = (!B::is_processor()).then(|| Box::new(move || drop(B::sync(&device))) as Box<dyn Fn()>);
-            Measurement::begin(self.plan.world.device_of(self.collective.rank()), settle)
+            Measurement::begin(self.plan.world.device_of(self.collective.rank()), settle, self.collective.sending())
         });
         let (start, copied) = (Instant::now(), traffic());
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
@@ -261,7 +261,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             None => self.step(&group, report)?,
         };
-        self.work = measurement.map(Measurement::end);
+        self.work = measurement.map(|it| it.end(self.collective.sending()));
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         let of_this_step = self.reading.unread.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());

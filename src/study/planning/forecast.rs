@@ -12,14 +12,17 @@ use kiln_engine::parallel::ahead;
 use super::measured::Measured;
 use super::pipeline::{self, Work};
 
-/// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index, unless devices
+/// have [`shares`](Layout::shares).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     pub replicas: usize,
     /// Micro-batches of a replica in a step.
     pub micro_batches: usize,
     /// The units of each stage.
     pub cut: Vec<Range<usize>>,
+    /// How many replicas each device hosts, as in `--replicas-per-device`; empty if each has one worker.
+    pub shares: Vec<usize>,
 }
 
 impl Layout {
@@ -28,8 +31,17 @@ impl Layout {
         self.cut.iter().skip(1).map(|part| part.start).collect()
     }
 
-    pub(crate) fn workers(&self) -> usize {
-        self.replicas * self.cut.len()
+    /// How many devices it uses.
+    pub(crate) fn devices(&self) -> usize {
+        if self.shares.is_empty() { self.replicas * self.cut.len() } else { self.shares.len() }
+    }
+
+    /// The devices that host a stage, each with its replicas of it.
+    fn hosts(&self, stage: usize) -> Vec<(usize, usize)> {
+        if self.shares.is_empty() {
+            return (stage * self.replicas..(stage + 1) * self.replicas).map(|device| (device, 1)).collect();
+        }
+        self.shares.iter().copied().enumerate().collect()
     }
 }
 
@@ -58,15 +70,17 @@ impl Forecast {
 impl Measured {
     /// Predicts `layout`, with `batch_size` images in a micro-batch of a replica.
     pub fn forecast(&self, layout: Layout, batch_size: usize) -> Forecast {
-        let Layout { replicas, micro_batches, ref cut } = layout;
-        let (stages, times) = (cut.len(), self.times(layout.workers()));
+        let Layout { replicas, micro_batches, ref cut, .. } = layout;
+        let (stages, times) = (cut.len(), self.times(layout.devices()));
+        // Processes with a device each, or replicas that exchange in memory.
+        let partners = if self.in_processes { layout.devices() / stages } else { replicas };
         let of = |part: &Range<usize>, bytes: &dyn Fn(usize) -> f64| part.clone().map(bytes).sum::<f64>();
         // The input of a stage.
         let received = |part: &Range<usize>| part.start.checked_sub(1).map_or(0.0, |unit| self.units[unit].passed);
         // The slowest of the devices that host a stage, in all of it or in some units.
         let slowest_in = |stage: usize, units: &Range<usize>, seconds: &dyn Fn(usize, usize) -> f64| {
-            let hosts = stage * replicas..(stage + 1) * replicas;
-            hosts.map(|device| of(units, &|unit| seconds(device, unit))).fold(0.0, f64::max)
+            let on = |(device, share)| share as f64 * of(units, &|unit| seconds(device, unit));
+            layout.hosts(stage).into_iter().map(on).fold(0.0, f64::max)
         };
         let slowest = |stage: usize, seconds: &dyn Fn(usize, usize) -> f64| slowest_in(stage, &cut[stage], seconds);
         let work: Vec<Work> = (0..stages)
@@ -82,7 +96,7 @@ impl Measured {
         let parts = if self.parts_update && !self.in_processes { replicas as f64 } else { 1.0 };
         let update: Vec<f64> =
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
-        let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(replicas) / self.link / parts;
+        let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(partners) / self.link / parts;
         // Between processes, final gradients of a unit are exchanged while the last backward pass computes earlier
         // units.
         let left = |stage: usize| {
@@ -109,8 +123,10 @@ impl Measured {
                 kept + begun * received(part) + again
             })
             .collect();
-        let over =
-            |stage: usize| (stage * replicas..(stage + 1) * replicas).any(|it| memory[stage] > self.room.each[it]);
+        let over = |stage: usize| {
+            let is_over = |&(device, share): &(usize, usize)| share as f64 * memory[stage] > self.room.each[device];
+            layout.hosts(stage).iter().any(is_over)
+        };
         let fits = !(0..stages).any(over) && replicas as f64 * memory.iter().sum::<f64>() <= self.room.all;
         let between: f64 = cut.iter().map(received).sum();
         let both_ways = 2.0 * (micro_batches * replicas) as f64 * between;
@@ -121,15 +137,15 @@ impl Measured {
             bubble: (1.0 - busy).max(0.0),
             memory,
             fits,
-            traffic: both_ways + 2.0 * (replicas - 1) as f64 * gradients.iter().sum::<f64>(),
+            traffic: both_ways + 2.0 * (partners - 1) as f64 * gradients.iter().sum::<f64>(),
             layout,
         }
     }
 
     /// How often the bytes of the gradients go over a link, or through memory, one after the other: between processes
     /// in a ring, in which all send at the same time; in one process one replica's share after the other.
-    fn exchanged(&self, replicas: usize) -> f64 {
-        let others = (replicas - 1) as f64;
-        if self.in_processes { 2.0 * others / replicas as f64 } else { others }
+    fn exchanged(&self, partners: usize) -> f64 {
+        let others = (partners - 1) as f64;
+        if self.in_processes { 2.0 * others / partners as f64 } else { others }
     }
 }

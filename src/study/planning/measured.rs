@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use kiln_engine::parallel::Times;
+use kiln_engine::parallel::{Times, World};
+use kiln_membership::{Speed, by_speed};
 use serde::{Deserialize, Serialize};
 
 /// The memory of a unit of a model, in bytes.
@@ -55,6 +56,15 @@ impl Measured {
         let next = self.times.range(workers..).next().or(self.times.last_key_value());
         next.map_or(&[], |(_, times)| times)
     }
+
+    /// How many of `replicas` replicas each device hosts so that the slowest one is done first; `None` if equal shares
+    /// take about as long.
+    pub(super) fn shares(&self, replicas: usize) -> Option<Vec<usize>> {
+        let seconds = |units: &Vec<Times>| units.iter().map(|it| it.forward + it.backward).sum::<f64>();
+        let speed = |units: &Vec<Times>| Speed { devices: 1, nanoseconds: (1e9 * seconds(units)) as u64 };
+        let speeds: Vec<Speed> = self.times(self.devices).iter().map(speed).collect();
+        by_speed(replicas, &speeds, &World::counts(replicas, self.devices))
+    }
 }
 
 /// What all placements have in common.
@@ -80,6 +90,12 @@ impl Experiment {
         let replicas = replicas.filter(|replicas| self.micro_batches.is_multiple_of(*replicas));
         let shapes = replicas.flat_map(|replicas| (1..=units.min(devices / replicas)).map(move |it| [replicas, it]));
         shapes.filter(|[replicas, stages]| !self.uses_all || replicas * stages == devices).collect()
+    }
+
+    /// The numbers of replicas that are more than the devices, fewer first.
+    pub(super) fn finer(&self, devices: usize) -> impl Iterator<Item = usize> {
+        let (all, is_free) = (self.micro_batches, self.replicas.is_none() && !self.uses_all);
+        (devices + 1..=all).filter(move |replicas| is_free && all.is_multiple_of(*replicas))
     }
 }
 

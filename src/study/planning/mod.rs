@@ -41,7 +41,8 @@ impl Planning {
         let best = |[replicas, stages]: [usize; 2]| {
             let mut forecast = |cut| {
                 compared += 1;
-                let layout = Layout { replicas, micro_batches: experiment.micro_batches / replicas, cut };
+                let micro_batches = experiment.micro_batches / replicas;
+                let layout = Layout { replicas, micro_batches, cut, shares: Vec::new() };
                 measured.forecast(layout, experiment.batch_size)
             };
             let units = measured.units.len();
@@ -61,6 +62,12 @@ impl Planning {
         };
         let shapes = experiment.shapes(measured.devices, measured.units.len());
         let mut rows: Vec<Forecast> = shapes.into_iter().filter_map(best).collect();
+        // More replicas than devices, where a faster device gains by hosting more of them.
+        for replicas in experiment.finer(measured.devices) {
+            let Some(shares) = measured.shares(replicas) else { continue };
+            let (micro_batches, cut) = (experiment.micro_batches / replicas, cuts(measured.units.len(), 1).concat());
+            rows.push(measured.forecast(Layout { replicas, micro_batches, cut, shares }, experiment.batch_size));
+        }
         if rows.is_empty() {
             let (devices, replicas) = (measured.devices, experiment.replicas.unwrap_or(1));
             return Err(Error::usage(format!(

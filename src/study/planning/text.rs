@@ -16,7 +16,7 @@ fn cells(row: &Forecast) -> [String; 9] {
     let it = &row.layout;
     let speed = if row.fits { rate(row.images_per_second) } else { "too large".into() };
     [
-        it.replicas.to_string(),
+        replicas(it),
         it.cut.len().to_string(),
         it.micro_batches.to_string(),
         units(it),
@@ -42,8 +42,16 @@ pub(crate) fn units(layout: &Layout) -> String {
     layout.cut.iter().map(part).collect::<Vec<_>>().join(" ")
 }
 
+/// How many replicas, and those of each device if they differ, as in `4 (3,1)`.
+pub(crate) fn replicas(layout: &Layout) -> String {
+    let shares = if layout.shares.is_empty() { String::new() } else { format!(" ({})", joined(&layout.shares)) };
+    layout.replicas.to_string() + &shares
+}
+
 pub(crate) fn name(layout: &Layout) -> String {
-    format!("{} in {}", count(layout.replicas, "replica"), count(layout.cut.len(), "stage"))
+    let shares =
+        if layout.shares.is_empty() { String::new() } else { format!(" ({} per device)", joined(&layout.shares)) };
+    format!("{}{shares} in {}", count(layout.replicas, "replica"), count(layout.cut.len(), "stage"))
 }
 
 pub(crate) fn flags(layout: &Layout) -> Vec<String> {
@@ -54,6 +62,9 @@ pub(crate) fn flags(layout: &Layout) -> Vec<String> {
     ];
     if layout.cut.len() > 1 {
         flags.push(format!("--split-points={}", joined(&layout.split_points())));
+    }
+    if !layout.shares.is_empty() {
+        flags.push(format!("--replicas-per-device={}", joined(&layout.shares)));
     }
     flags
 }

@@ -109,12 +109,12 @@ fn search(config: &Config, several: bool) -> Result<Planning> {
 fn compare(planning: &Planning, ids: &[usize], several: bool, arguments: &[OsString]) -> Result<u8> {
     let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
-        let workers = row.layout.workers();
+        let devices = row.layout.devices();
         let mut own = text::flags(&row.layout);
         if !several {
-            own.push(format!("--gpu-ids={}", text::joined(&ids[..workers])));
+            own.push(format!("--gpu-ids={}", text::joined(&ids[..devices])));
         }
-        let processes = if several { workers } else { 1 };
+        let processes = if several { devices } else { 1 };
         let run = MeasuredRun::run(arguments, own, processes, WARMUP + STEPS, false)?;
         if run.ended.code != 0 {
             return Err(run.failure(&text::name(&row.layout)));
@@ -143,7 +143,7 @@ fn images_per_second(run: &MeasuredRun, experiment: Experiment) -> Result<f64> {
 fn cells(row: &Forecast, measured: f64) -> [String; 5] {
     let it = &row.layout;
     [
-        it.replicas.to_string(),
+        text::replicas(it),
         it.cut.len().to_string(),
         rate(row.images_per_second),
         rate(measured),

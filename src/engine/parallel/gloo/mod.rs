@@ -87,6 +87,7 @@ mod ffi {
         fn send(&self, values: &[u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
         fn receive(&self, values: &mut [u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
         fn identify(&self, tokens: &[u8], limit: u64) -> Result<()>;
+        fn sending(&self) -> u64;
         fn close(&self);
     }
 }
@@ -271,6 +272,10 @@ impl Engine for Gloo {
         let mut bytes = vec![0; length];
         self.mesh.receive(&mut bytes, from, slot | CONTENT, limit).map_err(symptom)?;
         Ok(bytes)
+    }
+
+    fn sending(&self) -> Duration {
+        Duration::from_micros(self.mesh.sending())
     }
 
     fn close(&self) {

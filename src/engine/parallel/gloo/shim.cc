@@ -204,6 +204,8 @@ void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit)
 }
 
 // Gloo's own functions to close a connection leave a blocked caller waiting until its limit; closing the socket does not.
+std::uint64_t Mesh::sending() const { return kiln::sending(ends_); }
+
 void Mesh::close() const { shut(ends_); }
 
 std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {

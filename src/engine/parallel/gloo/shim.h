@@ -44,6 +44,9 @@ class Mesh {
   // Sends every process its token and checks that it sends this one's: `tokens` has those of all, in rank order.
   void identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const;
 
+  // See `sending` in sockets.h.
+  std::uint64_t sending() const;
+
   // Closes all connections, which ends every call, here and on the peers.
   void close() const;
 

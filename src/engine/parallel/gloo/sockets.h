@@ -24,6 +24,10 @@ rust::Vec<std::uint8_t> addresses();
 // others. If the kernel does not support that, it accepts all hosts.
 void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> hosts);
 
+// For how many microseconds the connection with one of these ends that took longest has had data on the way to the other
+// host, which was ready to take it. Zero without connections.
+std::uint64_t sending(const std::set<std::string>& ends);
+
 // Closes every connection from or to one of `ends`, which ends all waits for it, here and at the other end.
 void shut(const std::set<std::string>& ends);
 
