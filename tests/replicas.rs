@@ -127,7 +127,7 @@ fn others_wait_for_a_replica_whose_host_sends_slowly() {
     };
     let place = Workplace::new();
     let start = |rank: usize| {
-        let mut process = place.small("run", &["--world-size=2", "--max-steps=6", "--insecure"]);
+        let mut process = place.small("run", &["--world-size=2", "--width=16", "--max-steps=6", "--insecure"]);
         process.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
         process.env("MASTER_ADDR", "10.98.0.1").env("MASTER_PORT", "29500");
         hosts.run(rank, &process).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
