@@ -3,12 +3,14 @@
 use std::path::Path;
 #[cfg(feature = "gloo")]
 use std::process::{Command, Stdio};
+#[cfg(feature = "gloo")]
+use std::time::Duration;
 
 use kiln::metrics::{Record, ReplicasRecord};
 
 use crate::command::Workplace;
 #[cfg(feature = "gloo")]
-use crate::command::{errors, succeeded};
+use crate::command::{errors, free_port, signal, succeeded};
 #[cfg(feature = "gloo")]
 use crate::skipped::skip;
 
@@ -118,6 +120,15 @@ fn configured(words: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(errors(&output).join(" ")) }
 }
 
+/// One of the two processes of a training that meet at `address`.
+#[cfg(feature = "gloo")]
+fn process(place: &Workplace, rank: usize, address: &str, arguments: &[&str]) -> Command {
+    let mut process = place.small("run", &[&["--world-size=2", "--insecure"], arguments].concat());
+    process.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
+    process.env("MASTER_ADDR", address).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process
+}
+
 #[cfg(feature = "gloo")]
 #[test]
 fn others_wait_for_a_replica_whose_host_sends_slowly() {
@@ -126,11 +137,9 @@ fn others_wait_for_a_replica_whose_host_sends_slowly() {
         Err(why) => return skip(&format!("no hosts on a slow link, which needs ip, tc and root: {why}")),
     };
     let place = Workplace::new();
-    let start = |rank: usize| {
-        let mut process = place.small("run", &["--world-size=2", "--width=16", "--max-steps=6", "--insecure"]);
-        process.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
-        process.env("MASTER_ADDR", "10.98.0.1").env("MASTER_PORT", "29500");
-        hosts.run(rank, &process).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let start = |rank| {
+        let mut process = hosts.run(rank, &process(&place, rank, "10.98.0.1", &["--width=16", "--max-steps=6"]));
+        process.env("MASTER_PORT", "29500").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     for process in [0, 1].map(start) {
         succeeded(&process.wait_with_output().unwrap());
@@ -139,4 +148,30 @@ fn others_wait_for_a_replica_whose_host_sends_slowly() {
     let [fast, slow] = &last.replicas[..] else { panic!("{last:?}") };
     assert!(slow.sending_seconds > 1.5 * fast.sending_seconds, "{last:?}");
     assert!(slow.waited > 0.5 * slow.sending_seconds && slow.waited > fast.waited, "{last:?}");
+}
+
+#[cfg(feature = "gloo")]
+#[test]
+fn others_wait_for_a_replica_whose_processor_is_slow() {
+    let place = Workplace::new();
+    let port = free_port().to_string();
+    let start = |rank| {
+        let mut process = process(&place, rank, "127.0.0.1", &["--epochs=4"]);
+        process.env("MASTER_PORT", &port).spawn().unwrap()
+    };
+    let [fast, mut slow] = [0, 1].map(start);
+    // It has a third of the time.
+    while slow.try_wait().unwrap().is_none() {
+        for (name, share) in [("STOP", 2), ("CONT", 1)] {
+            signal(&slow, name);
+            std::thread::sleep(share * Duration::from_millis(20));
+        }
+    }
+    for process in [fast, slow] {
+        succeeded(&process.wait_with_output().unwrap());
+    }
+    let last = records(&place.path("run")).pop().unwrap();
+    let [fast, slow] = &last.replicas[..] else { panic!("{last:?}") };
+    assert!(slow.work_seconds > 1.5 * fast.work_seconds, "{last:?}");
+    assert!(slow.waited > 0.5 * (slow.work_seconds - fast.work_seconds), "{last:?}");
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use kiln_ops::statistics::{Combine, Payload};
 
 use super::threads::{PATIENCE, Threads};
+use super::work::Sending;
 use super::{Broken, DeviceEngine, Key, Peers, Processes, Wait, waiting};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
@@ -74,9 +75,9 @@ impl Collective {
         self.processes.as_ref().map(|processes| &processes.peers)
     }
 
-    /// How long data of this process has been on the way to others, since they connected.
-    pub(super) fn sending(&self) -> Duration {
-        self.peers().map_or(Duration::ZERO, Peers::sending)
+    /// Tells how long data of this process has been on the way to others, if there are others.
+    pub(super) fn sending(&self) -> Option<Sending> {
+        self.peers().map(Peers::sending)
     }
 
     /// This replica's device among those of all processes, if tensors need not go through the host.

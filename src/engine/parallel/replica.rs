@@ -261,7 +261,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             None => self.step(&group, report)?,
         };
-        self.work = measurement.map(|it| it.end(self.collective.sending()));
+        self.work = measurement.map(Measurement::end);
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         let of_this_step = self.reading.unread.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());

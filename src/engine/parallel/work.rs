@@ -15,6 +15,13 @@ use std::time::{Duration, Instant};
 /// The time between two measured steps if the device is not the processor.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
+/// A wait in which its data is on the way for no longer than this says nothing of the network: the kernel of a host whose
+/// process is late confirms what it has received after so long (`TCP_DELACK_MAX` of Linux).
+const UNCONFIRMED: Duration = Duration::from_millis(200);
+
+/// How long data of this process has been on the way to others so far.
+pub(super) type Sending = Box<dyn Fn() -> Duration>;
+
 /// What a worker did in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Work {
@@ -22,7 +29,8 @@ pub struct Work {
     pub seconds: f64,
     /// The part of it in which its loader had no batch yet.
     pub loading: f64,
-    /// In which it waited for other workers while its own data was on the way to theirs; not a part of `seconds`.
+    /// In which it waited for other workers while its own data was on the way to theirs, without a fifth of a second of
+    /// each wait; not a part of `seconds`.
     pub sending: f64,
     /// The index of its device, as given by `--gpu-ids`.
     pub device: usize,
@@ -52,8 +60,10 @@ pub(super) enum Wait {
 struct Waits {
     /// By [`Wait`].
     spent: [Duration; 2],
+    sending: Duration,
     /// Returns when the device has done what is queued.
     settle: Option<Box<dyn Fn()>>,
+    sent: Option<Sending>,
 }
 
 thread_local! {
@@ -63,13 +73,16 @@ thread_local! {
 /// Counts the time of `wait` as a wait of this thread.
 pub(super) fn waiting<T>(what: Wait, wait: impl FnOnce() -> T) -> T {
     // Taken out for the moment, since a device may run anything.
-    let settle = WAITS.with_borrow_mut(|waits| waits.settle.take());
+    let (settle, sent) = WAITS.with_borrow_mut(|waits| (waits.settle.take(), waits.sent.take()));
     settle.iter().for_each(|settle| settle());
-    let start = Instant::now();
+    let so_far = || sent.as_ref().map_or(Duration::ZERO, |sent| sent());
+    let (start, before) = (Instant::now(), so_far());
     let result = wait();
+    let (spent, sending) = (start.elapsed(), so_far().saturating_sub(before));
     WAITS.with_borrow_mut(|waits| {
-        waits.spent[what as usize] += start.elapsed();
-        waits.settle = settle;
+        waits.spent[what as usize] += spent;
+        waits.sending += sending.min(spent).saturating_sub(UNCONFIRMED);
+        (waits.settle, waits.sent) = (settle, sent);
     });
     result
 }
@@ -78,26 +91,20 @@ pub(super) fn waiting<T>(what: Wait, wait: impl FnOnce() -> T) -> T {
 pub(super) struct Measurement {
     start: Instant,
     device: usize,
-    /// How long data of its process had been on the way before.
-    sent: Duration,
 }
 
 impl Measurement {
-    /// Begins with a step on `device`. `settle` waits for it if it works beside the host; `sent` is how long data of this
-    /// process has been on the way to others so far.
-    pub(super) fn begin(device: usize, settle: Option<Box<dyn Fn()>>, sent: Duration) -> Self {
+    /// Begins with a step on `device`. `settle` waits for it if it works beside the host.
+    pub(super) fn begin(device: usize, settle: Option<Box<dyn Fn()>>, sent: Option<Sending>) -> Self {
         settle.iter().for_each(|settle| settle());
-        WAITS.set(Waits { settle, ..Waits::default() });
-        Self { start: Instant::now(), device, sent }
+        WAITS.set(Waits { settle, sent, ..Waits::default() });
+        Self { start: Instant::now(), device }
     }
 
-    /// `sent` is as for [`Measurement::begin`].
-    pub(super) fn end(self, sent: Duration) -> Work {
-        let [others, data] = WAITS.take().spent;
+    pub(super) fn end(self) -> Work {
+        let Waits { spent: [others, data], sending, .. } = WAITS.take();
         let seconds = self.start.elapsed().saturating_sub(others).as_secs_f64();
-        // What is sent while the worker computes holds nobody up.
-        let sending = sent.saturating_sub(self.sent).min(others).as_secs_f64();
-        Work { seconds, loading: data.as_secs_f64(), sending, device: self.device }
+        Work { seconds, loading: data.as_secs_f64(), sending: sending.as_secs_f64(), device: self.device }
     }
 }
 
@@ -112,25 +119,38 @@ mod tests {
     #[test]
     fn waits_for_others_are_no_work_and_what_a_device_does_meanwhile_is() {
         const MOMENT: Duration = Duration::from_millis(20);
-        let measured = Measurement::begin(7, None, MOMENT);
+        let measured = Measurement::begin(7, None, None);
         waiting(Wait::Others, || sleep(50 * MOMENT));
         waiting(Wait::Data, || sleep(MOMENT));
-        let (work, moment) = (measured.end(3 * MOMENT), MOMENT.as_secs_f64());
+        let (work, moment) = (measured.end(), MOMENT.as_secs_f64());
         assert!(work.seconds >= work.loading && work.loading >= moment && work.seconds < 50.0 * moment, "{work:?}");
-        assert_eq!((work.device, work.sending), (7, 2.0 * moment));
-        let work = Measurement::begin(7, None, MOMENT).end(3 * MOMENT);
-        assert_eq!(work.sending, 0.0, "nobody waited");
+        assert_eq!((work.device, work.sending), (7, 0.0));
 
         let settled = Rc::new(Cell::new(0));
         let settle = || {
             let settled = settled.clone();
             Some(Box::new(move || settled.set(settled.get() + 1)) as Box<dyn Fn()>)
         };
-        let measured = Measurement::begin(0, settle(), Duration::ZERO);
+        let measured = Measurement::begin(0, settle(), None);
         (0..3).for_each(|_| waiting(Wait::Others, || ()));
         assert_eq!(settled.get(), 4, "at its begin and before each wait");
-        measured.end(Duration::ZERO);
+        measured.end();
         waiting(Wait::Others, || ());
         assert_eq!(settled.get(), 4, "not in the steps between");
+    }
+
+    #[test]
+    fn a_wait_while_data_is_long_on_the_way_is_that_of_a_sender() {
+        const MOMENT: Duration = Duration::from_millis(20);
+        let sent = Rc::new(Cell::new(Duration::ZERO));
+        let send = |time| sent.set(sent.get() + time);
+        let so_far = sent.clone();
+        let measured = Measurement::begin(0, None, Some(Box::new(move || so_far.get())));
+        // Beside the worker's own work, not yet confirmed, and longer.
+        send(Duration::from_secs(9));
+        waiting(Wait::Others, || (sleep(MOMENT), send(MOMENT)));
+        waiting(Wait::Others, || (sleep(UNCONFIRMED + MOMENT), send(UNCONFIRMED + MOMENT)));
+        let work = measured.end();
+        assert!((work.sending - MOMENT.as_secs_f64()).abs() < 1e-9, "{work:?}");
     }
 }

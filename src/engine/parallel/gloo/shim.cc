@@ -111,7 +111,7 @@ class Store final : public gloo::rendezvous::Store {
 }  // namespace
 
 Mesh::Mesh(std::shared_ptr<gloo::rendezvous::Context> context, std::set<std::string> ends)
-    : context_(std::move(context)), ends_(std::move(ends)) {}
+    : context_(std::move(context)), ends_(std::move(ends)), connections_(connections(ends_)) {}
 
 void Mesh::all_reduce(rust::Slice<float> values, std::uint32_t tag, std::uint64_t limit) const {
   void (*add)(void*, const void*, const void*, std::size_t) = gloo::sum<float>;
@@ -204,7 +204,7 @@ void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit)
 }
 
 // Gloo's own functions to close a connection leave a blocked caller waiting until its limit; closing the socket does not.
-std::uint64_t Mesh::sending() const { return kiln::sending(ends_); }
+std::uint64_t Mesh::sending() const { return kiln::sending(connections_); }
 
 void Mesh::close() const { shut(ends_); }
 

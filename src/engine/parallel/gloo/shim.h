@@ -62,6 +62,8 @@ class Mesh {
   mutable std::deque<Message> sent_;
   // The endpoints of the connections between the processes.
   std::set<std::string> ends_;
+  // Only asked: Gloo may have closed them.
+  std::vector<int> connections_;
 };
 
 // The network interface at which the others reach this process: the one with the address `host` or, unless it is empty,

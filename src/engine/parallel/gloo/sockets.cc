@@ -79,17 +79,6 @@ std::string ask(int (*which)(int, sockaddr*, socklen_t*), int file) {
   return end_of(address);
 }
 
-// Calls `act` with every socket that has one of these ends.
-void for_each_connection(const std::set<std::string>& ends, const std::function<void(int)>& act) {
-  for_each_file([&](int file) {
-    // The descriptor may be reused for another file at any time; a duplicate keeps this one.
-    const int held = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    if (held < 0) return;
-    if (ends.count(ask(getsockname, held)) > 0 || ends.count(ask(getpeername, held)) > 0) act(held);
-    ::close(held);
-  });
-}
-
 }  // namespace
 
 std::string end_of(const sockaddr_storage& address) {
@@ -128,20 +117,37 @@ void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> 
   });
 }
 
-std::uint64_t sending(const std::set<std::string>& ends) {
+std::vector<int> connections(const std::set<std::string>& ends) {
+  std::vector<int> found;
+  for_each_file([&](int file) {
+    const std::string peer = ask(getpeername, file);
+    const bool ours = ends.count(ask(getsockname, file)) > 0 || ends.count(peer) > 0;
+    if (ours && !peer.empty()) found.push_back(file);
+  });
+  return found;
+}
+
+std::uint64_t sending(const std::vector<int>& connections) {
   std::uint64_t longest = 0;
-  for_each_connection(ends, [&](int connection) {
+  for (const int connection : connections) {
     tcp_info known{};
     socklen_t length = sizeof known;
     // Older kernels know less, and leave the rest zero.
-    if (getsockopt(connection, IPPROTO_TCP, TCP_INFO, &known, &length) != 0) return;
+    if (getsockopt(connection, IPPROTO_TCP, TCP_INFO, &known, &length) != 0) continue;
     longest = std::max<std::uint64_t>(longest, known.tcpi_busy_time - known.tcpi_rwnd_limited);
-  });
+  }
   return longest;
 }
 
 void shut(const std::set<std::string>& ends) {
-  for_each_connection(ends, [](int connection) { shutdown(connection, SHUT_RDWR); });
+  for_each_file([&](int file) {
+    // The descriptor may be reused for another file at any time; a duplicate keeps this one.
+    const int held = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (held < 0) return;
+    const bool ours = ends.count(ask(getsockname, held)) > 0 || ends.count(ask(getpeername, held)) > 0;
+    if (ours) shutdown(held, SHUT_RDWR);
+    ::close(held);
+  });
 }
 
 }  // namespace kiln

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <sys/socket.h>
 
@@ -24,9 +25,12 @@ rust::Vec<std::uint8_t> addresses();
 // others. If the kernel does not support that, it accepts all hosts.
 void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> hosts);
 
-// For how many microseconds the connection with one of these ends that took longest has had data on the way to the other
-// host, which was ready to take it. Zero without connections.
-std::uint64_t sending(const std::set<std::string>& ends);
+// The connections from or to one of `ends`.
+std::vector<int> connections(const std::set<std::string>& ends);
+
+// For how many microseconds that one of the connections which took longest has had data on the way to the other host,
+// which was ready to take it. Zero without connections.
+std::uint64_t sending(const std::vector<int>& connections);
 
 // Closes every connection from or to one of `ends`, which ends all waits for it, here and at the other end.
 void shut(const std::set<std::string>& ends);
