@@ -36,6 +36,9 @@ pub(super) fn choose(
     let own: Vec<u64> = timing.times.iter().map(|units| (of_device(units) * 1e9) as u64).collect();
     if is_elastic {
         prepared.nanoseconds = own.into_iter().max();
+        let milliseconds = prepared.nanoseconds.unwrap_or_default() as f64 / 1e6;
+        let words = format!("placed by the times of the members; one takes {milliseconds:.1} ms here");
+        prepared.placement = Some(("replicas", words));
         return Ok(());
     }
     let own = own.iter().map(u64::to_string).collect::<Vec<_>>().join(",");

@@ -81,7 +81,9 @@ pub(super) fn waiting<T>(what: Wait, wait: impl FnOnce() -> T) -> T {
     let (spent, sending) = (start.elapsed(), so_far().saturating_sub(before));
     WAITS.with_borrow_mut(|waits| {
         waits.spent[what as usize] += spent;
-        waits.sending += sending.min(spent).saturating_sub(UNCONFIRMED);
+        if matches!(what, Wait::Others) {
+            waits.sending += sending.min(spent).saturating_sub(UNCONFIRMED);
+        }
         (waits.settle, waits.sent) = (settle, sent);
     });
     result
@@ -148,6 +150,7 @@ mod tests {
         let measured = Measurement::begin(0, None, Some(Box::new(move || so_far.get())));
         // Beside the worker's own work, not yet confirmed, and longer.
         send(Duration::from_secs(9));
+        waiting(Wait::Data, || (sleep(UNCONFIRMED + MOMENT), send(UNCONFIRMED + MOMENT)));
         waiting(Wait::Others, || (sleep(MOMENT), send(MOMENT)));
         waiting(Wait::Others, || (sleep(UNCONFIRMED + MOMENT), send(UNCONFIRMED + MOMENT)));
         let work = measured.end();
