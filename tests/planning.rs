@@ -307,20 +307,24 @@ fn a_faster_device_hosts_more_replicas_where_that_is_faster() {
         measured.units.iter_mut().for_each(|unit| unit.gradients = 0.125);
         Planning::new(&measured, experiment(micro_batches)).unwrap()
     };
-    // Three times 4 units of 2 s on one device, once of 6 s on the other; four shares of half a byte are three sums, over
-    // the link of one byte per second.
+    // Three times 4 units of 2 s on one device, once of 6 s on the other; one sum of two devices' half a byte, over the
+    // link of one byte per second.
     let planning = choice(&[1.0, 3.0], 4, false);
-    assert_eq!(planning.choice().step_seconds, 3.0 * 8.0 + 3.0 * 0.5);
+    assert_eq!(planning.choice().step_seconds, 3.0 * 8.0 + 0.5);
+    // Three replicas, each with four units and their activations.
+    assert_eq!(planning.choice().memory, [3.0 * 8.0]);
     assert_eq!(planning.choice().layout.shares, [3, 1]);
     let use_it = "--world-size 4 --accumulation-steps 1 --stages 1 --replicas-per-device 3,1";
     assert!(planning.to_string().contains("4 (3,1)") && planning.to_string().ends_with(use_it), "{planning}");
     // Two processes send half of the gradients each, twice; the last three units' while the first one is computed.
     let planning = choice(&[1.0, 3.0], 4, true);
     assert_eq!((planning.choice().step_seconds, planning.choice().traffic), (24.0 + 0.125, 2.0 * 0.5));
-    // Of equal passes, fewer replicas have fewer sums.
+    // Of equals, fewer replicas come first.
     let rows = choice(&[1.0, 3.0], 8, false).rows;
     let shares: Vec<&[usize]> = rows.iter().map(|row| &row.layout.shares[..]).filter(|it| !it.is_empty()).collect();
     assert_eq!(shares, [&[3, 1][..], &[6, 2]]);
+    // What is uneven by nature.
+    assert_eq!(choice(&[1.0, 2.0], 3, false).choice().layout.shares, [2, 1]);
     // Nothing finer than one replica for each device, or nothing to gain.
     assert!(choice(&[1.0, 3.0], 2, false).rows.iter().all(|row| row.layout.shares.is_empty()));
     assert!(choice(&[1.0, 1.0], 8, false).rows.iter().all(|row| row.layout.shares.is_empty()));

@@ -1,8 +1,9 @@
 //! How long others waited for each worker, and which of them is slow, from what each one worked in every step.
 //!
-//! Workers of one stage do the same work, and send as much. The others are taken to have waited for one of them for as
-//! long as it worked and sent longer than the median worker: of a slow one and many equal ones that is how long each of
-//! these waited. Of an even number the faster of the two in the middle counts, so that of two the slower one is found.
+//! Workers of one stage do the same work, and their processes send about as much. The others are taken to have waited for
+//! one of them for as long as it worked and sent longer than the median worker: of a slow one and many equal ones that is
+//! how long each of these waited. Of an even number the faster of the two in the middle counts, so that of two the slower
+//! one is found.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use kiln_engine::parallel::Work;
 
 use super::record::{Cause, ReplicaRecord};
 
-/// A worker is slow if it worked so many times as long as the median one...
+/// A worker is slow if it worked, or worked and sent, so many times as long as the median one...
 const FACTOR: f64 = 1.5;
 /// ...in every part of a minute...
 const MINUTE: f64 = 60.0;
@@ -35,7 +36,7 @@ impl Sum {
         self.waited += other.waited;
     }
 
-    /// In which others wait.
+    /// What others wait for.
     fn busy(&self) -> f64 {
         self.work + self.sending
     }
@@ -100,7 +101,7 @@ impl Stragglers {
     }
 
     /// What is known of each worker at `now`, without its place; and who has been found to be slow since the last call,
-    /// with how many times as long it worked as the median one.
+    /// with how many times as long as the median one it worked or, if its network is the cause, worked and sent.
     pub fn look(&mut self, now: f64) -> (Vec<ReplicaRecord>, Vec<(usize, f64)>) {
         self.forget(now);
         let steps: f64 = self.parts.iter().map(|part| part.steps).sum();
@@ -112,16 +113,17 @@ impl Stragglers {
             let usual = |of: fn(&Sum) -> f64| median(others.iter().map(of));
             let excess = |of: fn(&Sum) -> f64| of(sum) - usual(of);
             let is_slow = is_whole && self.is_slow_throughout(worker) && sum.waited >= LEAST * MINUTE;
-            if is_slow && !self.slow[worker] {
-                found.push((worker, sum.busy() / usual(Sum::busy)));
-            }
-            self.slow[worker] = is_slow;
             let causes = [
                 (Cause::Device, excess(|it| it.work - it.loading)),
                 (Cause::Loader, excess(|it| it.loading)),
                 (Cause::Network, excess(|it| it.sending)),
             ];
             let cause = causes.into_iter().max_by(|left, right| left.1.total_cmp(&right.1)).map(|(cause, _)| cause);
+            if is_slow && !self.slow[worker] {
+                let of = if cause == Some(Cause::Network) { Sum::busy } else { |it: &Sum| it.work };
+                found.push((worker, of(sum) / usual(of)));
+            }
+            self.slow[worker] = is_slow;
             records.push(ReplicaRecord {
                 replica: worker % self.replicas,
                 stage: worker / self.replicas,
@@ -148,8 +150,11 @@ impl Stragglers {
     fn is_slow_throughout(&self, worker: usize) -> bool {
         let first = worker / self.replicas * self.replicas;
         self.parts.iter().all(|part| {
-            let usual = median(part.workers[first..][..self.replicas].iter().map(Sum::busy));
-            part.workers[worker].busy() >= FACTOR * usual
+            let is_above = |of: fn(&Sum) -> f64| {
+                let usual = median(part.workers[first..][..self.replicas].iter().map(of));
+                of(&part.workers[worker]) >= FACTOR * usual
+            };
+            is_above(|it| it.work) || is_above(Sum::busy)
         })
     }
 }

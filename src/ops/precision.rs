@@ -1,9 +1,9 @@
 //! Mixed precision: one definition of a network, generic over its backend, in f32 or in a half type.
 //!
-//! Parameters, optimizer, batch-norm's statistics and the loss are f32. The activations are in a [`Precision`], and each
-//! primitive computes in the type of the activations that it is given: it takes its parameters in f32, converts them
-//! itself if it must, and returns their gradients in f32. So only the first and the last layer of a network cast.
-//! Micikevicius et al. 2018, "Mixed precision training".
+//! Parameters, optimizer, batch-norm's statistics and the loss are f32. The activations are in a [`Precision`], and
+//! each primitive computes in the type of the activations that it is given: it takes its parameters in f32, converts
+//! them itself if it must, and returns their gradients in f32. A network casts its input, and `linear` casts its
+//! outputs back. Micikevicius et al. 2018, "Mixed precision training".
 //!
 //! In Burn 0.21 the element type of a tensor is data. A backend's own is only a default for new tensors, and an
 //! unreliable one (the first backend on a device sets it), so every cast names its type.

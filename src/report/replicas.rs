@@ -10,8 +10,8 @@ const MINUTE: f64 = 60.0;
 pub(super) fn html(run: &Run) -> String {
     let Some(record) = &run.replicas else { return String::new() };
     let caption = "How long each replica worked in a step of the last minute, without waits for others, and how \
-                   long its data was on the way while it waited. Others waited for it as long as both were longer than \
-                   those of the median replica";
+                   long its data was on the way while it waited. Others waited for it for as long as the two together \
+                   exceed those of the median replica";
     let head = [
         "Replica",
         "Waited for in a minute",

@@ -84,7 +84,7 @@ fn line(it: &ReplicaRecord, factor: f64, can_move: bool) -> String {
     let cause = match it.slow {
         Some(Cause::Loader) => "it waits for its loader: give its process more --threads, or a nearer --data-dir",
         Some(Cause::Network) => {
-            "its data takes longer to reach the others: look at the network of that host, or send less with \
+            "its data takes longer to reach the others: look at the network between that host and them, or send less with \
              --reduce-precision bf16"
         }
         _ if can_move => {

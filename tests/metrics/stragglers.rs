@@ -99,7 +99,7 @@ fn of_two_the_slower_one_is_found_and_stages_are_not_compared() {
 }
 
 #[test]
-fn whose_data_are_long_on_the_way_waits_for_its_network() {
+fn a_replica_whose_data_is_long_on_the_way_waits_for_its_network() {
     let mut job = Job::new(4);
     job.sending = 0.5;
     job.work(70, EVEN);

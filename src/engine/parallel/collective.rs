@@ -11,7 +11,6 @@ use std::time::Duration;
 use kiln_ops::statistics::{Combine, Payload};
 
 use super::threads::{PATIENCE, Threads};
-use super::work::Sending;
 use super::{Broken, DeviceEngine, Key, Peers, Processes, Wait, waiting};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
@@ -75,9 +74,9 @@ impl Collective {
         self.processes.as_ref().map(|processes| &processes.peers)
     }
 
-    /// Tells how long data of this process has been on the way to others, if there are others.
-    pub(super) fn sending(&self) -> Option<Sending> {
-        self.peers().map(Peers::sending)
+    /// See [`Engine::sending`](super::engine::Engine::sending); none without other processes.
+    pub(super) fn sending(&self) -> Vec<Duration> {
+        self.peers().map_or_else(Vec::new, Peers::sending)
     }
 
     /// This replica's device among those of all processes, if tensors need not go through the host.

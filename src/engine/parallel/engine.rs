@@ -56,10 +56,10 @@ pub trait Engine: Send + Sync {
     /// The bytes that process `from` sends under this key.
     fn receive(&self, key: Key, from: usize, limit: Duration) -> Result<Vec<u8>, Symptom>;
 
-    /// How long the connection that took longest has had data on the way to another process, which was ready to take it;
-    /// zero if that is not known.
-    fn sending(&self) -> Duration {
-        Duration::ZERO
+    /// How long each of its connections has had data on the way to a process that was ready to take it; none if that is
+    /// not known.
+    fn sending(&self) -> Vec<Duration> {
+        Vec::new()
     }
 
     /// Ends every call with an error, here and soon on the other processes.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::{Engine, Judge};
-use super::work::Sending;
 use super::{Broken, DeviceEngine, Key, Symptom};
 
 /// The time limit before the first step, when the first process reads a checkpoint; losses are detected earlier.
@@ -139,9 +138,8 @@ impl Processes {
 
 impl Peers {
     /// See [`Engine::sending`].
-    pub(super) fn sending(&self) -> Sending {
-        let engine = self.engine.clone();
-        Box::new(move || engine.sending())
+    pub(super) fn sending(&self) -> Vec<Duration> {
+        self.engine.sending()
     }
 
     pub(super) fn hosted(&self) -> Range<usize> {

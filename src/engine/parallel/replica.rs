@@ -234,7 +234,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let device = self.device.clone();
             // What the device says of an error comes with the next value that is read.
             let settle = (!B::is_processor()).then(|| Box::new(move || drop(B::sync(&device))) as Box<dyn Fn()>);
-            Measurement::begin(self.plan.world.device_of(self.collective.rank()), settle, self.collective.sending())
+            // Between the replicas of its own stage, and between stages.
+            let mut collectives = vec![self.collective.clone()];
+            collectives.extend((self.plan.world.stages > 1).then(|| self.stage.everyone.clone()));
+            let sent = Box::new(move || collectives.iter().flat_map(|it| it.sending()).collect());
+            Measurement::begin(self.plan.world.device_of(self.collective.rank()), settle, Some(sent))
         });
         let (start, copied) = (Instant::now(), traffic());
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);

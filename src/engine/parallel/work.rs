@@ -19,8 +19,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(10);
 /// process is late confirms what it has received after so long (`TCP_DELACK_MAX` of Linux).
 const UNCONFIRMED: Duration = Duration::from_millis(200);
 
-/// How long data of this process has been on the way to others so far.
-pub(super) type Sending = Box<dyn Fn() -> Duration>;
+/// How long each connection of this process has had data on the way so far.
+pub(super) type Sending = Box<dyn Fn() -> Vec<Duration>>;
 
 /// What a worker did in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -29,8 +29,8 @@ pub struct Work {
     pub seconds: f64,
     /// The part of it in which its loader had no batch yet.
     pub loading: f64,
-    /// In which it waited for other workers while its own data was on the way to theirs, without a fifth of a second of
-    /// each wait; not a part of `seconds`.
+    /// Time in which it waited for other workers while data of its process was on the way to theirs, less 0.2 s for each
+    /// wait; not a part of `seconds`.
     pub sending: f64,
     /// The index of its device, as given by `--gpu-ids`.
     pub device: usize,
@@ -75,15 +75,17 @@ pub(super) fn waiting<T>(what: Wait, wait: impl FnOnce() -> T) -> T {
     // Taken out for the moment, since a device may run anything.
     let (settle, sent) = WAITS.with_borrow_mut(|waits| (waits.settle.take(), waits.sent.take()));
     settle.iter().for_each(|settle| settle());
-    let so_far = || sent.as_ref().map_or(Duration::ZERO, |sent| sent());
+    let so_far = || match (&sent, what) {
+        (Some(sent), Wait::Others) => sent(),
+        _ => Vec::new(),
+    };
     let (start, before) = (Instant::now(), so_far());
     let result = wait();
-    let (spent, sending) = (start.elapsed(), so_far().saturating_sub(before));
+    let spent = start.elapsed();
+    let sending = so_far().into_iter().zip(before).map(|(now, before)| now.saturating_sub(before)).max();
     WAITS.with_borrow_mut(|waits| {
         waits.spent[what as usize] += spent;
-        if matches!(what, Wait::Others) {
-            waits.sending += sending.min(spent).saturating_sub(UNCONFIRMED);
-        }
+        waits.sending += sending.unwrap_or_default().min(spent).saturating_sub(UNCONFIRMED);
         (waits.settle, waits.sent) = (settle, sent);
     });
     result
@@ -107,6 +109,13 @@ impl Measurement {
         let Waits { spent: [others, data], sending, .. } = WAITS.take();
         let seconds = self.start.elapsed().saturating_sub(others).as_secs_f64();
         Work { seconds, loading: data.as_secs_f64(), sending: sending.as_secs_f64(), device: self.device }
+    }
+}
+
+impl Drop for Measurement {
+    /// Also after a step that failed: what the waits hold must not outlive the replica.
+    fn drop(&mut self) {
+        WAITS.take();
     }
 }
 
@@ -147,7 +156,9 @@ mod tests {
         let sent = Rc::new(Cell::new(Duration::ZERO));
         let send = |time| sent.set(sent.get() + time);
         let so_far = sent.clone();
-        let measured = Measurement::begin(0, None, Some(Box::new(move || so_far.get())));
+        // Another connection has been busy for longer, but is not now.
+        let all = move || vec![Duration::from_secs(99), so_far.get()];
+        let measured = Measurement::begin(0, None, Some(Box::new(all)));
         // Beside the worker's own work, not yet confirmed, and longer.
         send(Duration::from_secs(9));
         waiting(Wait::Data, || (sleep(UNCONFIRMED + MOMENT), send(UNCONFIRMED + MOMENT)));

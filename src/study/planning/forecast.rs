@@ -53,7 +53,7 @@ pub struct Forecast {
     pub images_per_second: f64,
     /// The share of the step in which devices of the layout wait.
     pub bubble: f64,
-    /// Bytes on a device of each stage.
+    /// Bytes on a device of each stage, of those with most replicas.
     pub memory: Vec<f64>,
     pub fits: bool,
     /// Bytes that all devices send in a step.
@@ -72,8 +72,9 @@ impl Measured {
     pub fn forecast(&self, layout: Layout, batch_size: usize) -> Forecast {
         let Layout { replicas, micro_batches, ref cut, .. } = layout;
         let (stages, times) = (cut.len(), self.times(layout.devices()));
-        // Processes with a device each, or replicas that exchange in memory.
-        let partners = if self.in_processes { layout.devices() / stages } else { replicas };
+        // Those that add up their gradients: replicas where they share memory, else devices.
+        let in_memory = self.parts_update && !self.in_processes;
+        let partners = if in_memory { replicas } else { layout.devices() / stages };
         let of = |part: &Range<usize>, bytes: &dyn Fn(usize) -> f64| part.clone().map(bytes).sum::<f64>();
         // The input of a stage.
         let received = |part: &Range<usize>| part.start.checked_sub(1).map_or(0.0, |unit| self.units[unit].passed);
@@ -93,7 +94,7 @@ impl Measured {
         let ahead: Vec<usize> =
             (0..stages).map(|stage| ahead([stage, stages], self.in_processes, micro_batches)).collect();
         let gradients: Vec<f64> = cut.iter().map(|part| of(part, &|unit| self.units[unit].gradients)).collect();
-        let parts = if self.parts_update && !self.in_processes { replicas as f64 } else { 1.0 };
+        let parts = if in_memory { replicas as f64 } else { 1.0 };
         let update: Vec<f64> =
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
         let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(partners) / self.link / parts;
@@ -128,6 +129,7 @@ impl Measured {
             layout.hosts(stage).iter().any(is_over)
         };
         let fits = !(0..stages).any(over) && replicas as f64 * memory.iter().sum::<f64>() <= self.room.all;
+        let most = layout.shares.iter().copied().max().unwrap_or(1) as f64;
         let between: f64 = cut.iter().map(received).sum();
         let both_ways = 2.0 * (micro_batches * replicas) as f64 * between;
         Forecast {
@@ -135,7 +137,7 @@ impl Measured {
             images_per_second: (replicas * micro_batches * batch_size) as f64 / step_seconds,
             // Not below zero by rounding.
             bubble: (1.0 - busy).max(0.0),
-            memory,
+            memory: memory.iter().map(|bytes| most * bytes).collect(),
             fits,
             traffic: both_ways + 2.0 * (partners - 1) as f64 * gradients.iter().sum::<f64>(),
             layout,

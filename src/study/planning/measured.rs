@@ -57,13 +57,19 @@ impl Measured {
         next.map_or(&[], |(_, times)| times)
     }
 
-    /// How many of `replicas` replicas each device hosts so that the slowest one is done first; `None` if equal shares
-    /// take about as long.
+    /// How many of `replicas` replicas each device hosts so that the slowest one is done first; `None` if that is equally
+    /// many, or if not all devices were timed together.
     pub(super) fn shares(&self, replicas: usize) -> Option<Vec<usize>> {
         let seconds = |units: &Vec<Times>| units.iter().map(|it| it.forward + it.backward).sum::<f64>();
         let speed = |units: &Vec<Times>| Speed { devices: 1, nanoseconds: (1e9 * seconds(units)) as u64 };
         let speeds: Vec<Speed> = self.times(self.devices).iter().map(speed).collect();
-        by_speed(replicas, &speeds, &World::counts(replicas, self.devices))
+        if speeds.len() != self.devices {
+            return None;
+        }
+        let even = World::counts(replicas, self.devices);
+        let shares = by_speed(replicas, &speeds, &even).unwrap_or(even);
+        let is_uneven = shares.iter().any(|share| *share != shares[0]);
+        is_uneven.then_some(shares)
     }
 }
 

@@ -65,6 +65,7 @@ impl Planning {
         // More replicas than devices, where a faster device gains by hosting more of them.
         for replicas in experiment.finer(measured.devices) {
             let Some(shares) = measured.shares(replicas) else { continue };
+            compared += 1;
             let (micro_batches, cut) = (experiment.micro_batches / replicas, cuts(measured.units.len(), 1).concat());
             rows.push(measured.forecast(Layout { replicas, micro_batches, cut, shares }, experiment.batch_size));
         }

@@ -42,16 +42,17 @@ pub(crate) fn units(layout: &Layout) -> String {
     layout.cut.iter().map(part).collect::<Vec<_>>().join(" ")
 }
 
-/// How many replicas, and those of each device if they differ, as in `4 (3,1)`.
+/// The replicas of each device if they differ, as in ` (3,1)`.
+fn shares(layout: &Layout) -> String {
+    if layout.shares.is_empty() { String::new() } else { format!(" ({})", joined(&layout.shares)) }
+}
+
 pub(crate) fn replicas(layout: &Layout) -> String {
-    let shares = if layout.shares.is_empty() { String::new() } else { format!(" ({})", joined(&layout.shares)) };
-    layout.replicas.to_string() + &shares
+    layout.replicas.to_string() + &shares(layout)
 }
 
 pub(crate) fn name(layout: &Layout) -> String {
-    let shares =
-        if layout.shares.is_empty() { String::new() } else { format!(" ({} per device)", joined(&layout.shares)) };
-    format!("{}{shares} in {}", count(layout.replicas, "replica"), count(layout.cut.len(), "stage"))
+    format!("{}{} in {}", count(layout.replicas, "replica"), shares(layout), count(layout.cut.len(), "stage"))
 }
 
 pub(crate) fn flags(layout: &Layout) -> Vec<String> {

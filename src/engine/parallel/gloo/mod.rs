@@ -87,7 +87,7 @@ mod ffi {
         fn send(&self, values: &[u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
         fn receive(&self, values: &mut [u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
         fn identify(&self, tokens: &[u8], limit: u64) -> Result<()>;
-        fn sending(&self) -> u64;
+        fn sending(&self) -> Vec<u64>;
         fn close(&self);
     }
 }
@@ -274,8 +274,8 @@ impl Engine for Gloo {
         Ok(bytes)
     }
 
-    fn sending(&self) -> Duration {
-        Duration::from_micros(self.mesh.sending())
+    fn sending(&self) -> Vec<Duration> {
+        self.mesh.sending().into_iter().map(Duration::from_micros).collect()
     }
 
     fn close(&self) {

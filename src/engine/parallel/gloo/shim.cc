@@ -203,9 +203,9 @@ void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit)
   }
 }
 
-// Gloo's own functions to close a connection leave a blocked caller waiting until its limit; closing the socket does not.
-std::uint64_t Mesh::sending() const { return kiln::sending(connections_); }
+rust::Vec<std::uint64_t> Mesh::sending() const { return kiln::sending(connections_); }
 
+// Gloo's own functions to close a connection leave a blocked caller waiting until its limit; closing the socket does not.
 void Mesh::close() const { shut(ends_); }
 
 std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {

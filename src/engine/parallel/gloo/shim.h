@@ -45,7 +45,7 @@ class Mesh {
   void identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const;
 
   // See `sending` in sockets.h.
-  std::uint64_t sending() const;
+  rust::Vec<std::uint64_t> sending() const;
 
   // Closes all connections, which ends every call, here and on the peers.
   void close() const;

@@ -127,16 +127,16 @@ std::vector<int> connections(const std::set<std::string>& ends) {
   return found;
 }
 
-std::uint64_t sending(const std::vector<int>& connections) {
-  std::uint64_t longest = 0;
+rust::Vec<std::uint64_t> sending(const std::vector<int>& connections) {
+  rust::Vec<std::uint64_t> all;
   for (const int connection : connections) {
     tcp_info known{};
     socklen_t length = sizeof known;
-    // Older kernels know less, and leave the rest zero.
-    if (getsockopt(connection, IPPROTO_TCP, TCP_INFO, &known, &length) != 0) continue;
-    longest = std::max<std::uint64_t>(longest, known.tcpi_busy_time - known.tcpi_rwnd_limited);
+    // Older kernels know less, and leave the rest zero, as an error does.
+    getsockopt(connection, IPPROTO_TCP, TCP_INFO, &known, &length);
+    all.push_back(known.tcpi_busy_time - known.tcpi_rwnd_limited);
   }
-  return longest;
+  return all;
 }
 
 void shut(const std::set<std::string>& ends) {

@@ -28,9 +28,8 @@ void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> 
 // The connections from or to one of `ends`.
 std::vector<int> connections(const std::set<std::string>& ends);
 
-// For how many microseconds that one of the connections which took longest has had data on the way to the other host,
-// which was ready to take it. Zero without connections.
-std::uint64_t sending(const std::vector<int>& connections);
+// How long each of the connections has had data on the way to a host that was ready to take it, in microseconds.
+rust::Vec<std::uint64_t> sending(const std::vector<int>& connections);
 
 // Closes every connection from or to one of `ends`, which ends all waits for it, here and at the other end.
 void shut(const std::set<std::string>& ends);
