@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use kiln::study::planning::pipeline::{self, Work};
 use kiln::study::planning::{Experiment, Layout, Measured, Planning, Room, Unit, cuts, text};
 use kiln_engine::nn::initialize;
-use kiln_engine::parallel::{HostBackend, Times, time_copy, time_units};
+use kiln_engine::parallel::{HostBackend, Times, World, time_copy, time_units};
 use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::small::{plan_of, setup};
@@ -206,7 +206,10 @@ fn the_choice_is_the_best_of_all_placements() {
             let end =
                 |shares: &[usize]| shares.iter().zip(&seconds).map(|(it, one)| *it as f64 * one).fold(0.0, f64::max);
             let least = all_shares(row.layout.replicas, devices).iter().map(|it| end(it)).fold(f64::INFINITY, f64::min);
-            assert!((end(&row.layout.shares) - least).abs() < 1e-6, "seed {seed}: {row:?}, not {least}");
+            // Shares as equal as they can be stay where others gain less than 5 %.
+            let stay = row.layout.shares == World::counts(row.layout.replicas, devices);
+            let bound = if stay { least / 0.95 } else { least };
+            assert!(end(&row.layout.shares) < bound + 1e-6, "seed {seed}: {row:?}, not {least}");
         }
         for row in rows {
             let expected = best[&[row.layout.replicas, row.layout.cut.len()]];
