@@ -2,7 +2,7 @@
 
 use std::path::Path;
 #[cfg(feature = "gloo")]
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 #[cfg(feature = "gloo")]
 use std::time::Duration;
 
@@ -120,13 +120,18 @@ fn configured(words: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(errors(&output).join(" ")) }
 }
 
-/// One of the two processes of a training that meet at `address`.
+/// One of the two processes of a training that meet there.
 #[cfg(feature = "gloo")]
-fn process(place: &Workplace, rank: usize, address: &str, arguments: &[&str]) -> Command {
+fn process(place: &Workplace, rank: usize, [address, port]: [&str; 2], arguments: &[&str]) -> Command {
     let mut process = place.small("run", &[&["--world-size=2", "--insecure"], arguments].concat());
     process.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
-    process.env("MASTER_ADDR", address).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process.env("MASTER_ADDR", address).env("MASTER_PORT", port);
     process
+}
+
+#[cfg(feature = "gloo")]
+fn started(mut process: Command) -> Child {
+    process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[cfg(feature = "gloo")]
@@ -138,8 +143,8 @@ fn others_wait_for_a_replica_whose_host_sends_slowly() {
     };
     let place = Workplace::new();
     let start = |rank| {
-        let mut process = hosts.run(rank, &process(&place, rank, "10.98.0.1", &["--width=16", "--max-steps=6"]));
-        process.env("MASTER_PORT", "29500").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        let process = process(&place, rank, ["10.98.0.1", "29500"], &["--width=16", "--max-steps=6"]);
+        started(hosts.run(rank, &process))
     };
     for process in [0, 1].map(start) {
         succeeded(&process.wait_with_output().unwrap());
@@ -155,10 +160,7 @@ fn others_wait_for_a_replica_whose_host_sends_slowly() {
 fn others_wait_for_a_replica_whose_processor_is_slow() {
     let place = Workplace::new();
     let port = free_port().to_string();
-    let start = |rank| {
-        let mut process = process(&place, rank, "127.0.0.1", &["--epochs=4"]);
-        process.env("MASTER_PORT", &port).spawn().unwrap()
-    };
+    let start = |rank| started(process(&place, rank, ["127.0.0.1", &port], &["--epochs=4"]));
     let [fast, mut slow] = [0, 1].map(start);
     // It has a third of the time.
     while slow.try_wait().unwrap().is_none() {
