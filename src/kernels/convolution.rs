@@ -37,6 +37,11 @@ impl Convolution {
         Self { products: unit.and_then(|unit| Products::new(unit, self.geometry)), ..self }
     }
 
+    /// Whether bf16 is multiplied on a matrix unit.
+    pub fn uses_matrix_unit(&self) -> bool {
+        self.products.is_some()
+    }
+
     /// Whether an epilogue is applied while the output is in a cache.
     pub fn takes_epilogue(&self) -> bool {
         self.winograd.is_some()

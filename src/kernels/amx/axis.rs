@@ -95,11 +95,19 @@ impl Axis {
 
     /// The taps that lie on the source at a place of the target.
     pub(super) fn taps(&self, phase: usize, place: usize) -> Vec<Tap> {
-        let meets = |tap: &Tap| {
-            let place = place.checked_add_signed(tap.shift);
-            place.and_then(|place| self.coordinate(tap.plane, place)).is_some()
-        };
-        self.phases[phase].iter().copied().filter(meets).collect()
+        self.phases[phase].iter().copied().filter(|tap| self.meets(tap, place)).collect()
+    }
+
+    fn meets(&self, tap: &Tap, place: usize) -> bool {
+        let place = place.checked_add_signed(tap.shift);
+        place.and_then(|place| self.coordinate(tap.plane, place)).is_some()
+    }
+
+    /// The places of a phase at which a tap lies on the source, one after the other.
+    pub(super) fn met(&self, phase: usize, tap: &Tap) -> Range<usize> {
+        let count = self.count(phase);
+        let first = (0..count).find(|place| self.meets(tap, *place)).unwrap_or(count);
+        first..(first..count).find(|place| !self.meets(tap, *place)).unwrap_or(count)
     }
 
     /// Adjacent places of a phase with the same taps on the source.

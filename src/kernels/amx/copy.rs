@@ -9,7 +9,7 @@ use super::block::{DEPTH, SIDE};
 use crate::direct::Lanes;
 use crate::pieces::{ParallelFor, on_pieces};
 use crate::vector::scratch::{self, Kind};
-use crate::vector::{LANES, Routine, Set, Vector, bf16_of, load, turned, vectorized};
+use crate::vector::{LANES, Routine, Set, Shared, Vector, bf16_of, load, turned, vectorized};
 
 /// Working memory as values of 16 bits: half as many f32 have room for them.
 pub(super) fn halves(memory: &mut [f32]) -> &mut [bf16] {
@@ -68,43 +68,86 @@ impl Source<'_> {
 
 /// Kernels in f32 to right factors, `[panels][taps][source channels / 2][32 target channels][2]`.
 pub(super) fn pack_kernels(lanes: Lanes, taps: usize, weights: &[f32], parallel_for: ParallelFor, to: &mut [bf16]) {
-    let panel = lanes.panel();
-    on_pieces(to.chunks_mut(panel).enumerate(), parallel_for, |(number, to)| {
-        // An input gradient's channels lie next to each other but for the taps.
-        if lanes.pixels == taps {
-            let steps = [lanes.channels * taps, 1, taps];
-            return vectorized(pair_kernels, (&weights[*number * SIDE * taps..], taps, steps, &mut **to));
+    // An input gradient's target channels lie next to each other but for the taps.
+    let [source, target] = if lanes.pixels == taps { [lanes.channels * taps, taps] } else { [taps, lanes.pixels] };
+    on_pieces(to.chunks_mut(lanes.panel()).enumerate(), parallel_for, |(number, to)| {
+        let kernels = &weights[*number * SIDE * target..];
+        match [source, target] {
+            [_, 1] => vectorized(pair_rows, (kernels, source, &mut **to)),
+            [1, _] => scratch::with(Kind::Own, [lanes.panel()], |[rows]| {
+                lanes.pack_panel(*number, weights, rows);
+                vectorized(pair_rows, (&*rows, SIDE, &mut **to));
+            }),
+            steps => {
+                let (pairs, to) = (to.len() / (taps * 2 * SIDE), Shared(to.as_mut_ptr()));
+                // SAFETY: `best` is a set of this processor, and there is room for as many pairs.
+                unsafe { Set::best().run(&PairKernels { kernels, taps, steps, pairs, to }) }
+            }
         }
-        scratch::with(Kind::Own, [panel], |[rows]| {
-            lanes.pack_panel(*number, weights, rows);
-            vectorized(pair_kernels, (&*rows, taps, [taps * SIDE, SIDE, 1], &mut **to));
-        });
     });
 }
 
-/// Kernels are values `steps` apart: from one source channel, tap and target channel to the next.
+/// Kernels of one pixel, whose source channels are `step` values apart.
 #[inline(always)]
-fn pair_kernels((kernels, taps, steps, to): (&[f32], usize, [usize; 3], &mut [bf16])) {
-    let [source, tap, target] = steps;
-    // Compiled for adjacent channels and for any others.
-    match target {
-        1 => pair_kernels_by(kernels, taps, [source, tap, 1], to),
-        _ => pair_kernels_by(kernels, taps, steps, to),
+fn pair_rows((kernels, step, to): (&[f32], usize, &mut [bf16])) {
+    for (pair, to) in to.chunks_exact_mut(2 * SIDE).enumerate() {
+        let [one, other] = [0, 1].map(|odd| &kernels[(2 * pair + odd) * step..][..SIDE]);
+        for (i, to) in to.chunks_exact_mut(2).enumerate() {
+            to[0] = bf16_of(one[i]);
+            to[1] = bf16_of(other[i]);
+        }
     }
 }
 
-#[inline(always)]
-fn pair_kernels_by(kernels: &[f32], taps: usize, [source, tap, target]: [usize; 3], to: &mut [bf16]) {
-    let of_tap = to.len() / taps;
-    for pair in 0..of_tap / (2 * SIDE) {
-        for number in 0..taps {
-            let first = [0, 1].map(|odd| (2 * pair + odd) * source + number * tap);
-            let [one, other] = first.map(|first| &kernels[first..][..(SIDE - 1) * target + 1]);
-            let to = &mut to[number * of_tap + pair * 2 * SIDE..][..2 * SIDE];
-            for (i, to) in to.chunks_exact_mut(2).enumerate() {
-                to[0] = bf16_of(one[i * target]);
-                to[1] = bf16_of(other[i * target]);
+/// Kernels of several pixels, of one panel.
+struct PairKernels<'a> {
+    kernels: &'a [f32],
+    taps: usize,
+    /// From one source channel to the next, and from one target channel.
+    steps: [usize; 2],
+    pairs: usize,
+    to: Shared<bf16>,
+}
+
+impl Routine for PairKernels<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let Self { taps, steps: [source, target], pairs, .. } = *self;
+        for pair in 0..pairs {
+            for channel in (0..SIDE).step_by(LANES) {
+                for first in (0..taps).step_by(LANES) {
+                    // Pairs of source channels are lanes of 32 bits, which are only moved.
+                    let mut rows = [[0_u32; LANES]; LANES];
+                    for (i, row) in rows.iter_mut().enumerate() {
+                        let from = 2 * pair * source + (channel + i) * target + first;
+                        let (one, other) = (self.some(from), self.some(from + source));
+                        for lane in 0..LANES {
+                            let [one, other] =
+                                [one[lane], other[lane]].map(|value| u32::from(bf16_of(value).to_bits()));
+                            row[lane] = one | other << 16;
+                        }
+                    }
+                    // SAFETY: passed on to the caller; the square has sixteen rows.
+                    unsafe {
+                        let taps_of = turned(load::<V>(rows.as_ptr().cast(), LANES));
+                        for (i, lanes) in taps_of.into_iter().enumerate().take(taps - first) {
+                            let at = ((first + i) * pairs + pair) * SIDE + channel;
+                            lanes.store(self.to.at(2 * at).cast());
+                        }
+                    }
+                }
             }
+        }
+    }
+}
+
+impl PairKernels<'_> {
+    /// Sixteen values, with zeros behind the last kernel.
+    #[inline(always)]
+    fn some(&self, from: usize) -> [f32; LANES] {
+        match self.kernels[from..].first_chunk() {
+            Some(some) => *some,
+            None => std::array::from_fn(|i| self.kernels.get(from + i).copied().unwrap_or(0.0)),
         }
     }
 }

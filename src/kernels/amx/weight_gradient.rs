@@ -26,16 +26,14 @@ const COPIED: usize = 1 << 22;
 const IMAGES: usize = 32;
 /// Minimum of tasks, if there are as many stretches of places.
 const TASKS: usize = 16;
-/// Places whose factors stay in the first cache while all taps use them, and places if there is one tap.
-const STRETCH: [usize; 2] = [8 * DEPTH, 64 * DEPTH];
+/// Steps whose factors stay in a cache while all taps use them, and steps if there is one tap.
+const STRETCH: [usize; 2] = [16, 64];
 
 struct WeightGradient<'a> {
     unit: MatrixUnit,
     g: &'a Geometry,
     x: Source<'a>,
     gradient: Source<'a>,
-    /// The steps of a stretch.
-    steps: Vec<[isize; 2]>,
 }
 
 /// Some images that are copied at once.
@@ -47,6 +45,8 @@ struct Round<'a> {
     /// Values from one input channel to the next: an odd number of cache lines, which fall into different sets of a
     /// cache, with zeros behind the places.
     channel: usize,
+    /// Where the factors of each step lie, row by row of the gradient, in bytes behind those of a tap and of a panel.
+    steps: Vec<[isize; 2]>,
 }
 
 /// Writes the gradient of the weight. The unit takes the geometry, and the slices are as large as it says.
@@ -60,12 +60,9 @@ pub(super) fn weight_gradient(
     let Geometry { batch, inputs, outputs, parallel_for, .. } = *g;
     let (axes, taps) = ([0, 1].map(|axis| Axis::forward(g, axis)), g.taps());
     let targets = [0, 1].map(|axis: usize| axes[axis].of_target());
-    let size = size_of::<bf16>();
-    let step = |i: usize| [i * DEPTH * size, i * DEPTH * SIDE * size].map(|bytes| bytes as isize);
-    let steps = (0..STRETCH[usize::from(taps == 1)] / DEPTH).map(step).collect();
     let x = Source { values: x, channels: inputs, axes: &axes };
     let gradient = Source { values: gradient, channels: outputs, axes: &targets };
-    let work = WeightGradient { unit, g, x, gradient, steps };
+    let work = WeightGradient { unit, g, x, gradient };
     let most = work.round(0..1).lengths().into_iter().max().unwrap_or(1);
     let images = (COPIED / most).clamp(1, IMAGES).min(batch);
     let (panels, parts) = (outputs / SIDE, inputs / SIDE);
@@ -96,8 +93,15 @@ pub(super) fn weight_gradient(
 
 impl WeightGradient<'_> {
     fn round(&self, images: Range<usize>) -> Round<'_> {
-        let line = (images.len() * self.x.axes[1].pitch).next_multiple_of(DEPTH);
-        Round { work: self, images, line, channel: ((line / DEPTH + 1) | 1) * DEPTH }
+        let Self { g, x, gradient, .. } = self;
+        let of_row = (images.len() * x.axes[1].pitch).div_ceil(DEPTH);
+        let (line, channel) = (of_row * DEPTH, ((of_row + 1) | 1) * DEPTH);
+        let step = |row: usize, i: usize| {
+            let [left, right] = [row * g.inputs * channel, row * g.outputs * line];
+            [left + i * DEPTH, right + i * DEPTH * SIDE].map(|values| (values * size_of::<bf16>()) as isize)
+        };
+        let steps = (0..gradient.lines()).flat_map(|row| (0..of_row).map(move |i| step(row, i))).collect();
+        Round { work: self, images, line, channel, steps }
     }
 }
 
@@ -109,7 +113,11 @@ impl Round<'_> {
     }
 
     fn stretches(&self) -> usize {
-        self.work.gradient.lines() * self.line.div_ceil(self.work.steps.len() * DEPTH)
+        self.steps.len().div_ceil(self.stretch())
+    }
+
+    fn stretch(&self) -> usize {
+        STRETCH[usize::from(self.work.g.taps() == 1)]
     }
 
     fn copy(&self, left: &mut [bf16], right: &mut [bf16]) {
@@ -135,28 +143,36 @@ impl Round<'_> {
     /// Adds the products of a part of the stretches to the sums `[32 inputs][taps][32 outputs]` of a block of channels,
     /// which begin with the first image.
     fn add(&self, [panel, part]: [usize; 2], [cut, cuts]: [usize; 2], [left, right]: [&[bf16]; 2], sums: &mut [f32]) {
-        let WeightGradient { unit, g, x, steps, .. } = self.work;
+        let WeightGradient { unit, g, x, .. } = self.work;
         let [rows, columns] = x.axes;
-        let tiles = unit.tiles();
-        let taps = g.taps();
+        let (tiles, taps, of_row) = (unit.tiles(), g.taps(), self.line / DEPTH);
+        let size = size_of::<bf16>();
+        let right = &right[panel * SIDE * self.line..];
         let mut begun = vec![self.images.start > 0; taps];
-        let (stretches, of_line) = (self.stretches(), self.line.div_ceil(steps.len() * DEPTH));
-        for stretch in stretches * cut / cuts..stretches * (cut + 1) / cuts {
-            let (place, start) = (stretch / of_line, stretch % of_line * steps.len() * DEPTH);
-            let steps = &steps[..steps.len().min((self.line - start) / DEPTH)];
-            let with = (place * g.outputs + panel * SIDE) * self.line + start * SIDE;
-            for row in rows.taps(0, place) {
+        for stretch in self.stretches() * cut / cuts..self.stretches() * (cut + 1) / cuts {
+            let (first, end) = (stretch * self.stretch(), (stretch + 1) * self.stretch());
+            for row in &rows.phases[0] {
+                // Those of the rows of the gradient that meet a row of the images.
+                let met = rows.met(0, row);
+                let some = first.max(met.start * of_row)..end.min(met.end * of_row);
+                if some.is_empty() {
+                    continue;
+                }
+                let steps = &self.steps[some];
+                let [start, end] = [steps[0], steps[steps.len() - 1]];
                 for column in &columns.phases[0] {
-                    let line = x.plane([&row, column]) + place.wrapping_add_signed(row.shift);
-                    let first = start + columns.margin.wrapping_add_signed(column.shift);
-                    let from = (line * g.inputs + part * SIDE) * self.channel + first;
-                    let end = (SIDE - 1) * self.channel + steps.len() * DEPTH;
-                    assert!(from + end <= left.len() && with + steps.len() * DEPTH * SIDE <= right.len(), "in copies");
+                    let line = (x.plane([row, column]) as isize + row.shift) * g.inputs as isize;
+                    let from = (line + (part * SIDE) as isize) * self.channel as isize;
+                    let from = (from + columns.margin as isize + column.shift) * size as isize;
+                    let [left_end, right_end] = [(SIDE - 1) * self.channel + DEPTH, SIDE * DEPTH].map(|it| it * size);
+                    let ends = [(from + end[0]) as usize + left_end, end[1] as usize + right_end];
+                    let are_within = ends[0] <= size_of_val(left) && ends[1] <= size_of_val(right);
+                    assert!(from + start[0] >= 0 && are_within, "factors lie in the copies");
                     let tap = row.number * g.kernel[1] + column.number;
                     let block = Block {
-                        left: left[from..].as_ptr(),
+                        left: left.as_ptr().wrapping_byte_offset(from),
                         left_row: self.channel,
-                        right: right[with..].as_ptr(),
+                        right: right.as_ptr(),
                         steps,
                         sums: sums[tap * SIDE..].as_mut_ptr(),
                         sums_row: taps * SIDE,
