@@ -237,7 +237,8 @@ def main():
         for backend in others:
             for batch in (32, 64, 128):
                 bench.step(stem, batch, "f32", bench.options.threads, backend=backend)
-        bench.step(stem, 32, "bf16", bench.options.threads)
+        for backend in (None, *others):
+            bench.step(stem, 32, "bf16", bench.options.threads, backend=backend)
         bench.inference(stem, 64, bench.options.threads)
         bench.step(stem, 32, "f32", 1)
         for backend in (None, *others):
@@ -247,9 +248,8 @@ def main():
         for count in (1, 2, 4):
             bench.processes(stem, 32, count)
     for precision in ("f32", "bf16"):
-        bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
-    for backend in others:
-        bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend=backend)
+        for backend in (None, *others):
+            bench.step("imagenet", 16, precision, bench.options.threads, pixels=224, backend=backend)
     for backend in (None, *others):
         bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend=backend, arch="resnet50")
         bench.step("cifar", 32, "f32", bench.options.threads, backend=backend, arch="resnet50")

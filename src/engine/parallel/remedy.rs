@@ -75,7 +75,10 @@ pub(super) fn without_stack(text: &str) -> String {
     // A nested message has escaped line ends.
     let words = text[..end].replace("\\n", " ");
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    words.trim_end_matches([' ', '(', '{', ',']).to_string()
+    let words = words.trim_end_matches([' ', '(', '{', ',']);
+    // Its quotation mark may stand behind the stack.
+    let quoted = words.split_once('"').filter(|_| words.matches('"').count() % 2 == 1);
+    quoted.map_or(words, |(_, quoted)| quoted).to_string()
 }
 
 pub fn memory_error(panic: &(dyn Any + Send)) -> Option<Error> {
@@ -91,12 +94,12 @@ pub(super) fn remedy(text: &str) -> &'static str {
     let speaks_of = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if speaks_of(&FULL) {
         "lower --batch-size ('train find batch-size' says which one fits) and raise --accumulation-steps for the same \
-         global batch; checkpoints written before are intact, continue with --resume latest"
+         global batch; if a checkpoint was written, go on with --resume latest"
     } else if speaks_of(&CARD) {
-        "the card failed: 'nvidia-smi' shows whether it is still there, and 'dmesg' why (Xid); checkpoints written \
-         before are intact, continue with --resume latest, on other devices with --gpu-ids"
+        "the card failed: 'nvidia-smi' shows whether it is still there, and 'dmesg' why (Xid); if a checkpoint was \
+         written, go on with --resume latest, on other devices with --gpu-ids"
     } else {
-        "checkpoints written before are intact, continue with --resume latest"
+        "if a checkpoint was written, go on with --resume latest"
     }
 }
 
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn a_backend_s_words_end_where_its_stack_begins() {
         let text = "Torch(\"CUDA out of memory. Tried to allocate 2 GiB.\\nException raised from malloc at a.cpp:1\\nframe #0: f\")";
-        assert_eq!(without_stack(text), "Torch(\"CUDA out of memory. Tried to allocate 2 GiB.");
+        assert_eq!(without_stack(text), "CUDA out of memory. Tried to allocate 2 GiB.");
         assert_eq!(without_stack("BufferTooBig { size: 64, backtrace: <disabled> }"), "BufferTooBig { size: 64");
         assert_eq!(without_stack("no memory left\nfor this"), "no memory left for this");
     }
@@ -144,6 +147,6 @@ mod tests {
         for card in ["CUDA error: unspecified launch failure", "DriverError(CUDA_ERROR_ECC_UNCORRECTABLE, ..)"] {
             assert!(remedy(card).starts_with("the card failed"), "{card}");
         }
-        assert!(remedy("index out of bounds").starts_with("checkpoints written before"));
+        assert!(remedy("index out of bounds").starts_with("if a checkpoint was written"));
     }
 }

@@ -55,7 +55,7 @@ impl Writer {
         };
         let thread = Builder::new().name("checkpoint".into()).spawn(work);
         self.0 = Some(thread.map_err(|reason| {
-            let rule = "checkpoints written before are intact, continue with --resume latest";
+            let rule = "if a checkpoint was written, go on with --resume latest";
             Error::Training(format!("cannot start the thread that writes a checkpoint: {reason}; {rule}"))
         })?);
         before
