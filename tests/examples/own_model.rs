@@ -1,6 +1,5 @@
-//! A model of your own on four replicas: a small network learns on which of two spirals a point lies. Stop it at any
-//! time and start it again, by `cargo run --release --example own_model`: it continues from its last checkpoint, bit
-//! for bit.
+//! A small network learns on four replicas on which of two spirals a point lies. Stopped and started again, by
+//! `cargo run --release --example own_model`, it continues from its last checkpoint, bit for bit.
 
 use std::path::Path;
 
