@@ -18,7 +18,7 @@ use crate::small;
 
 on_every_backend! {
     gradients_in_bf16_point_where_those_in_f32_do
-        => || near_f32::<TestBackend>(Precision::Bf16, [0.997, 0.990], 0.92);
+        => || near_f32::<TestBackend>(Precision::Bf16, [0.997, 0.990], 0.91);
     gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(Precision::F16, [0.999, 1.0], 0.98);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
@@ -29,9 +29,9 @@ on_every_backend! {
 
 /// The cosines of the 62 tensors' gradients with those in f32 reach `least` each, and on average those of torch 2.9.0's
 /// own autocast with the CIFAR and the ImageNet stem, of three digits; devices may sum in other ways. Its least are
-/// 0.984 and 0.941 in bf16, 0.997 and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in
-/// `layer2.0` of the ImageNet stem one lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by
-/// 0.18.
+/// 0.984 and, with channels innermost, 0.913 in bf16 (`layer3.1.bn2.bias`; 0.922 on a matrix unit), 0.997 and 0.998 in
+/// f16. A few units whose sign rounding decides make the least: in `layer2.0` of the ImageNet stem one lies at -0.002,
+/// and if it passes the ReLU the 16 numbers of `bn2.bias` turn by 0.18.
 fn near_f32<B: HostBackend>(precision: Precision, autocast: [f64; 2], least: f64) {
     if !computes_in::<B>(precision) {
         return;
