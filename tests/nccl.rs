@@ -7,6 +7,7 @@
 mod conformance;
 mod refusals;
 mod runs;
+mod streams;
 mod sums;
 
 use std::path::PathBuf;

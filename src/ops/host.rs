@@ -59,8 +59,12 @@ pub trait HostOps: Backend {
     /// [`HostOps::adopt`].
     fn add(left: Shared<Self>, right: Shared<Self>) -> Shared<Self>;
 
+    /// Whether this backend computes on streams that it does not show: other libraries can wait for all streams of a
+    /// device, but not for the default one.
+    const HIDES_STREAMS: bool = false;
+
     /// The memory of a contiguous tensor, which is made its only owner if it shares the host's memory; `None` if other
-    /// libraries cannot reach this backend's tensors.
+    /// libraries cannot reach this backend's tensors. Work that writes to it may still be queued on the device.
     fn memory(_x: &mut Shared<Self>) -> Option<Memory> {
         None
     }

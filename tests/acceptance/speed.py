@@ -16,12 +16,12 @@ SLOW = 1.5
 
 # Stem, pixels, batch, precision; the ones that matter most come first, for time may run out.
 CASES = [
-    ("cifar", 32, 1024, "bf16"),
+    ("cifar", 32, 64, "bf16"),
     ("cifar", 32, 256, "bf16"),
+    ("cifar", 32, 1024, "bf16"),
     ("cifar", 32, 256, "f32"),
     ("imagenet", 224, 64, "bf16"),
     ("cifar", 32, 1024, "f32"),
-    ("cifar", 32, 64, "bf16"),
     ("cifar", 32, 64, "f32"),
     ("imagenet", 224, 64, "f32"),
 ]
@@ -63,22 +63,27 @@ def kiln(course, backend, case, *more, home="runs"):
     return {"seconds": seconds[WARM_UP:], "first": seconds[0], "memory": memory.peak, "run": run}
 
 
-def peer(course, case, compiled):
+def peer(course, case, *way):
     stem, pixels, batch, precision = case
     command = [sys.executable, course.bundle / "peer.py", "step", "--stem", stem, "--image-size", pixels]
     command += ["--batch", batch, "--precision", precision, "--channels-last", "--steps", steps_of(course)]
-    command += ["--device", "cpu" if course.stand_in else "cuda", *(["--compile"] if compiled else [])]
+    command += ["--device", "cpu" if course.stand_in else "cuda", *way]
     with Memory() as memory:
         output = course.run(command, limit=longest(course))
     return {"seconds": json.loads(output.strip().splitlines()[-1])["seconds"], "memory": memory.peak}
 
 
 def contestants(course, backends):
-    found = {"kiln " + it.name: lambda case, it=it: kiln(course, it, case) for it in backends if not it.missing}
+    found = {}
+    for it in [it for it in backends if not it.missing]:
+        found["kiln " + it.name] = lambda case, it=it: kiln(course, it, case)
+        if it.name == "tch" and not course.stand_in:
+            found["kiln tch recorded"] = lambda case, it=it: kiln(course, it, case, "--cuda-graph", "on")
     if course.machine["torch"] and course.machine["torch"]["torchvision"]:
-        found["eager"] = lambda case: peer(course, case, False)
+        found["eager"] = lambda case: peer(course, case)
         if not course.stand_in:
-            found["torch.compile"] = lambda case: peer(course, case, True)
+            found["eager recorded"] = lambda case: peer(course, case, "--cuda-graph")
+            found["torch.compile"] = lambda case: peer(course, case, "--compile")
     return found
 
 
@@ -140,7 +145,7 @@ def replicas(course, backend):
 
 
 def traffic(course, backend):
-    """How often a step waits for a copy from the card, which it must not, and what is copied."""
+    """How often a step waits for a copy from the card, which it must not, what is copied, how long the host is busy."""
     batch, precision = (8, "f32") if course.stand_in else (256, "bf16")
     rows = []
     for replicas in (1, 2):
@@ -149,7 +154,7 @@ def traffic(course, backend):
         row = copied(json.loads((run / "trace.json").read_text())["traceEvents"])
         text = f"a step of W = {replicas} x {batch // replicas}: waits for {row['reads']:g} reads, {row['late']:g} come "
         text += f"beside the next step, {row['read'] / 1e6:.3g} MB; "
-        text += f"{row['writes']:g} writes, {row['written'] / 1e6:.3g} MB"
+        text += f"{row['writes']:g} writes, {row['written'] / 1e6:.3g} MB; the host is busy for {row['host']:.3g} ms"
         if row["kernels"]:
             text += f"; {row['kernels']:g} kernels, {row['layout']:g} more that change a layout"
         # Without a GPU, LibTorch computes in the memory of the host.
@@ -161,8 +166,11 @@ def traffic(course, backend):
 
 
 def copied(events):
-    """What the replicas copy in a step, by the spans of a profile; of each thread its steps behind the first ones."""
-    counts = dict.fromkeys(("reads", "late", "read", "writes", "written", "kernels", "layout"), 0)
+    """What the replicas copy in a step, by the spans of a profile; of each thread its steps after the first ones.
+
+    `host` is the longest of their threads' milliseconds outside of waits for copies to the host.
+    """
+    counts = dict.fromkeys(("reads", "late", "read", "writes", "written", "kernels", "layout", "host"), 0)
     directions = {
         "copy to host": ("reads", "read"),
         "late copy to host": ("late", "read"),
@@ -175,12 +183,15 @@ def copied(events):
         spans = [event for event in events if event["ph"] == "X" and event["tid"] == thread]
         ends = sorted(span["ts"] + span["dur"] for span in spans if span["name"] == "optimizer")
         steps = len(ends) - WARM_UP
+        busy = ends[-1] - ends[WARM_UP - 1] if steps > 0 else 0
         for span in spans:
             direction = directions.get(span["name"])
             if direction and steps > 0 and ends[WARM_UP - 1] <= span["ts"] < ends[-1]:
                 counts[direction[0]] += 1 / steps
+                busy -= span["dur"] if direction[1] == "read" else 0
                 if direction[1]:
                     counts[direction[1]] += span["args"]["bytes"] / steps
+        counts["host"] = max(counts["host"], busy / 1e3 / max(steps, 1))
     if not counts["reads"] + counts["late"]:
         raise Wrong("the profile of a run has no copy to the host: they are not counted")
     return {name: round(count, 2) for name, count in counts.items()}

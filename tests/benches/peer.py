@@ -75,10 +75,25 @@ def train_step(model, images, labels, device, precision):
     return step
 
 
+def recorded(step):
+    """The step as a CUDA graph: as PyTorch's notes on CUDA say, after some steps on a stream beside the default one."""
+    import torch
+
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
+        for _ in range(WARM_UP):
+            step()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 def step(case):
     model, images, labels, device, settle = setting(case)
     case.step = train_step(model.train(), images, labels, device, case.precision)
-    return timed(case.step, case, settle)
+    return timed(recorded(case.step) if case.cuda_graph else case.step, case, settle)
 
 
 def convolution_share(step):
@@ -192,6 +207,7 @@ def main():
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--compile", action="store_true", help="torch.compile instead of eager mode")
+    parser.add_argument("--cuda-graph", action="store_true", help="a step is recorded and replayed")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--budget", type=float, default=8.0)

@@ -13,7 +13,7 @@ use burn::tensor::Tensor;
 use kiln_ops::statistics::Payload;
 use kiln_ops::{HostOps, Shared, primitive, tensor};
 
-use super::tensors::{Exchange, Flat, joined, moved};
+use super::tensors::{Exchange, Flat, joined, mark_of, moved};
 use super::tree::{fold, roots};
 use super::{Broken, Collective, DeviceEngine, HostBackend, Key, Mark, Peers, ReducePrecision, Symptom};
 
@@ -34,14 +34,16 @@ impl<B: HostBackend> Share<B> {
     /// If the device fails.
     pub fn new(collective: &Collective, tensors: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
         let whole = joined(tensors);
-        let device = whole.device();
+        let (device, form) = (whole.device(), (whole.dims(), whole.dtype()));
+        let mut values = B::share(primitive(whole));
         let beside = |devices: &dyn DeviceEngine| -> Result<_, Symptom> {
-            let sum = Tensor::<B, 1>::empty(whole.dims(), (&device, whole.dtype()));
-            Ok((B::share(primitive(sum)), devices.mark()?))
+            let mut sum = B::share(primitive(Tensor::<B, 1>::empty(form.0, (&device, form.1))));
+            let mark = mark_of::<B, 2>(devices, [&mut values, &mut sum])?;
+            Ok(mark.map(|mark| (sum, mark)))
         };
         let destination = collective.devices().filter(|_| !collective.is_ordered()).map(beside).transpose();
-        let destination = destination.map_err(|symptom| Broken::Replica(symptom.0))?;
-        Ok(Self { values: B::share(primitive(whole)), destination, device })
+        let destination = destination.map_err(|symptom| Broken::Replica(symptom.0))?.flatten();
+        Ok(Self { values, destination, device })
     }
 
     /// The element-wise sum of all replicas' shares, which are sent in `precision`.

@@ -4,12 +4,13 @@
 //! otherwise by the host's memory, which is a processor's own: there an engine works on the values in place.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor, bf16};
 use kiln_kernels::{Activation, LEAST_ROUNDED};
-use kiln_ops::{HostOps, Memory, from_values, primitive, tensor, with_values};
+use kiln_ops::{HostOps, Memory, Shared, from_values, primitive, tensor, with_values};
 use rayon::prelude::*;
 
 use super::{Broken, DeviceEngine, HostBackend, Key, Mark, Peers, ReducePrecision, Symptom};
@@ -87,9 +88,8 @@ impl<B: HostBackend> Flat<B> {
         let &Exchange { peers, key, limit, .. } = by;
         if peers.tensors.is_some() {
             let sum = place.unwrap_or_else(|| self.empty(self.length()));
-            let all = filled::<B>(by, self.0, sum, |devices, [own, all]| {
-                let ready = by.ready.clone().map_or_else(|| devices.mark(), Ok)?;
-                devices.all_reduce(own, all, &ready, limit)
+            let all = filled::<B>(by, by.ready.clone(), self.0, sum, |devices, [own, all], ready| {
+                devices.all_reduce(own, all, ready, limit)
             });
             return all.map(Self);
         }
@@ -119,8 +119,8 @@ impl<B: HostBackend> Flat<B> {
             let own = if halves { self.rounded().0.cast(FloatDType::BF16) } else { self.0 };
             let own = Self(own);
             let all = own.empty(received.iter().sum());
-            let all = filled::<B>(by, own.0, all, |devices, [own, all]| {
-                devices.exchange(own, &sent, all, &received, &devices.mark()?, limit)
+            let all = filled::<B>(by, None, own.0, all, |devices, [own, all], ready| {
+                devices.exchange(own, &sent, all, &received, ready, limit)
             })?;
             return Ok(Self(all.cast(FloatDType::F32)));
         }
@@ -137,41 +137,68 @@ impl<B: HostBackend> Flat<B> {
         Ok(Self(from_values(all, &device)))
     }
 
-    /// Sends the vector to the second of two processes, once the work before `by.ready` is done.
+    /// Sends the vector to the second of two processes.
     pub(super) fn send(self, by: &Exchange) -> Result<(), Broken> {
         let sent = [0..0, 0..self.length()];
-        let ready = by.ready.as_ref().expect("what is sent has a mark");
-        let act = |devices: &dyn DeviceEngine, [own, none]: [Memory; 2]| {
+        let act = |devices: &dyn DeviceEngine, [own, none]: [Memory; 2], ready: &Mark| {
             devices.exchange(own, &sent, none, &[0, 0], ready, by.limit)
         };
         let nothing = self.empty(1);
-        filled::<B>(by, self.0, nothing, act).map(drop)
+        filled::<B>(by, by.ready.clone(), self.0, nothing, act).map(drop)
     }
 
     /// The `length` values that the first of two processes sends.
     pub(super) fn receive(by: &Exchange, length: usize, device: &B::Device) -> Result<Self, Broken> {
         let [none, all] = [1, length].map(|length| Tensor::empty([length], (device, DType::F32)));
-        let act = |devices: &dyn DeviceEngine, [none, all]: [Memory; 2]| {
-            devices.exchange(none, &[0..0, 0..0], all, &[length, 0], &devices.mark()?, by.limit)
+        let act = |devices: &dyn DeviceEngine, [none, all]: [Memory; 2], ready: &Mark| {
+            devices.exchange(none, &[0..0, 0..0], all, &[length, 0], ready, by.limit)
         };
-        filled::<B>(by, none, all, act).map(Self)
+        filled::<B>(by, None, none, all, act).map(Self)
     }
 }
 
-/// Lets `act` fill the tensor `filled`, which nobody else has, from `own`.
+/// Lets `act` fill the tensor `filled`, which nobody else has, from `own`, after the mark `ready` or all queued work.
 fn filled<B: HostBackend>(
     &Exchange { peers, key, .. }: &Exchange,
+    ready: Option<Mark>,
     own: Tensor<B::Below, 1>,
     filled: Tensor<B::Below, 1>,
-    act: impl FnOnce(&dyn DeviceEngine, [Memory; 2]) -> Result<(), Symptom>,
+    act: impl FnOnce(&dyn DeviceEngine, [Memory; 2], &Mark) -> Result<(), Symptom>,
 ) -> Result<Tensor<B::Below, 1>, Broken> {
+    let device = own.device();
     let (mut own, mut filled) = (primitive(own), primitive::<B::Below, 1>(filled));
     let hidden = || Symptom("the backend does not show its memory".into());
     let devices = peers.tensors.as_deref().expect("tensors do not go through the host");
     peers.with_all(key, || {
         let [own, filled] = [&mut own, &mut filled].map(|tensor| B::memory(tensor));
-        act(devices, [own.ok_or_else(hidden)?, filled.ok_or_else(hidden)?])
+        let memory = [own.ok_or_else(hidden)?, filled.ok_or_else(hidden)?];
+        let ready = ready.map_or_else(|| after_queued::<B>(devices, &device), Ok)?;
+        act(devices, memory, &ready)
     })?;
     drop(own);
     Ok(tensor(filled))
+}
+
+/// A mark after the work that is queued on a device; where the driver sets none, waits for this work.
+///
+/// # Errors
+/// A [`Symptom`] if the device fails.
+pub fn after_queued<B: HostBackend>(devices: &dyn DeviceEngine, device: &B::Device) -> Result<Mark, Symptom> {
+    if let Some(mark) = devices.mark(B::HIDES_STREAMS)? {
+        return Ok(mark);
+    }
+    B::Below::sync(device).map_err(|failure| Symptom(format!("the device failed: {failure}")))?;
+    Ok(Arc::new(()))
+}
+
+/// As [`after_queued`] for the work that computes `values`, without waiting for it: `None` where no mark can be set.
+pub(super) fn mark_of<B: HostBackend, const N: usize>(
+    devices: &dyn DeviceEngine,
+    values: [&mut Shared<B>; N],
+) -> Result<Option<Mark>, Symptom> {
+    if B::HIDES_STREAMS {
+        // Once it has shown the memory, the work that writes to it is queued.
+        values.map(|values| drop(B::memory(values)));
+    }
+    devices.mark(B::HIDES_STREAMS)
 }

@@ -13,7 +13,7 @@ use burn::tensor::ops::FloatTensor;
 use kiln_ops::{primitive, tensor};
 use kiln_system::{Error, Result};
 
-use super::tensors::{Exchange, Flat};
+use super::tensors::{Exchange, Flat, mark_of};
 use super::{Broken, Collective, HostBackend, Key, Mark};
 
 const DIMENSIONS: usize = 6;
@@ -58,13 +58,13 @@ pub(super) fn send<B: HostBackend>(
 ) -> std::result::Result<(), Broken> {
     let Some(outbox) = outbox else { return everyone.send(key, worker, &to_bytes::<B>(values)) };
     let (head, values) = in_order::<B>(values);
-    let values = Flat(tensor(B::share(values)));
-    let devices = everyone.wire([everyone.rank(), worker]).and_then(|wire| wire.tensors.as_ref());
-    let ready = devices.map(|devices| devices.mark()).transpose();
-    let ready = ready.map_err(|symptom| Broken::Replica(symptom.0))?;
+    let mut values = B::share(values);
+    let devices = everyone.wire([everyone.rank(), worker]).and_then(|wire| wire.tensors.as_deref());
+    let ready = devices.map(|devices| mark_of::<B, 1>(devices, [&mut values])).transpose();
+    let ready = ready.map_err(|symptom| Broken::Replica(symptom.0))?.flatten();
     everyone.send(key, worker, bytemuck::cast_slice(&head))?;
     // The thread ends before the channel only with the group, whose verdict the next call returns.
-    drop(outbox.send((key, values, ready)));
+    drop(outbox.send((key, Flat(tensor(values)), ready)));
     Ok(())
 }
 

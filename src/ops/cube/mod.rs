@@ -84,6 +84,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         Self::Below::float_add(left, right)
     }
 
+    const HIDES_STREAMS: bool = true;
+
     #[cfg(feature = "cuda")]
     fn memory(x: &mut CubeTensor<R>) -> Option<Memory> {
         memory::of_cuda(x)

@@ -19,15 +19,13 @@ pub(super) fn plan(x: &TchTensor, weight: &TchTensor, sliding: Sliding) -> Optio
 
 /// Whether it is faster than oneDNN: by Winograd's algorithm, and for small maps, on which few of oneDNN's blocks are
 /// full (batches of 32 and 64, one and two threads of a Xeon with AVX-512). In a half type without instructions always,
-/// and on a matrix unit in bf16, which is all that Kiln's products on it take.
+/// and on a matrix unit.
 fn beats_one_dnn(plan: &Convolution, kind: Kind) -> bool {
     let g = &plan.geometry;
     let is_small = !plan.is_direct && g.taps() > 1 && g.pixels() <= 4;
     let is_fast = plan.takes_epilogue() || (is_small && g.inputs.is_multiple_of(16) && g.outputs.is_multiple_of(16));
     match Unit::of(kind) {
-        Unit::Matrix => kind == Kind::BFloat16 && plan.uses_matrix_unit(),
-        // Beside Kiln's layers, those that oneDNN computes in f16 turn the gradients too far from those in f32.
-        Unit::Vector if kind == Kind::Half => true,
+        Unit::Matrix => plan.uses_matrix_unit(),
         // oneDNN's dot products of bf16 are as fast as the few multiplications of a strided layer.
         Unit::Vector => is_fast && (kind == Kind::Float || g.stride == 1),
         Unit::None => true,

@@ -1,4 +1,6 @@
 //! A stream of NCCL's own on a CUDA device, through the driver's interface, which LibTorch's and CUDA's runtimes share.
+//! Its work comes after an event: LibTorch computes on the default stream; CubeCL keeps its streams to itself, so that
+//! the event is one of the whole context, which drivers from CUDA 12.5 on have.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -35,13 +37,17 @@ functions! {
     event_destroy = b"cuEventDestroy_v2": fn(Pointer) -> Code;
 }
 
-impl Driver {
-    fn load() -> Result<Self, libloading::Error> {
-        // SAFETY: the driver's library, whose constructors may run at any time; it stays loaded.
-        let library = Box::leak(Box::new(unsafe { libloading::Library::new("libcuda.so.1") }?));
-        // SAFETY: the types are those of cuda.h.
-        unsafe { Self::of(library) }
-    }
+functions! {
+    /// Of CUDA 12.5.
+    ContextEvents:
+    record = b"cuCtxRecordEvent": fn(Pointer, Pointer) -> Code;
+}
+
+fn load() -> Result<(Driver, Option<ContextEvents>), libloading::Error> {
+    // SAFETY: the driver's library, whose constructors may run at any time; it stays loaded.
+    let library = Box::leak(Box::new(unsafe { libloading::Library::new("libcuda.so.1") }?));
+    // SAFETY: the types are those of cuda.h.
+    unsafe { Ok((Driver::of(library)?, ContextEvents::of(library).ok())) }
 }
 
 fn check(code: Code, what: &str) -> Result<(), String> {
@@ -51,6 +57,7 @@ fn check(code: Code, what: &str) -> Result<(), String> {
 /// A device's primary context, which all users of its runtime share, and a stream of it.
 pub(super) struct Stream {
     driver: &'static Driver,
+    context_events: Option<&'static ContextEvents>,
     device: c_int,
     context: Pointer,
     stream: Pointer,
@@ -61,7 +68,7 @@ unsafe impl Send for Stream {}
 // SAFETY: the driver locks what its calls share.
 unsafe impl Sync for Stream {}
 
-/// A point in the work that is queued on the default stream.
+/// A point in the work that is queued.
 pub(super) struct Event {
     stream: Arc<Stream>,
     event: Pointer,
@@ -75,9 +82,9 @@ unsafe impl Sync for Event {}
 impl Stream {
     /// A stream of the visible device `index`.
     pub(super) fn new(index: usize) -> Result<Arc<Self>, String> {
-        static DRIVER: LazyLock<Result<Driver, String>> =
-            LazyLock::new(|| Driver::load().map_err(|error| format!("CUDA's driver: {error}")));
-        let driver = DRIVER.as_ref().map_err(Clone::clone)?;
+        static DRIVER: LazyLock<Result<(Driver, Option<ContextEvents>), String>> =
+            LazyLock::new(|| load().map_err(|error| format!("CUDA's driver: {error}")));
+        let (driver, context_events) = DRIVER.as_ref().map_err(Clone::clone)?;
         let (mut device, mut context) = (0, null_mut());
         // SAFETY: they write one value each, as declared in cuda.h.
         unsafe {
@@ -85,7 +92,8 @@ impl Stream {
             check((driver.device_get)(&mut device, index as c_int), "find the device")?;
             check((driver.context_retain)(&mut context, device), "open the device")?;
         }
-        let mut made = Self { driver, device, context, stream: null_mut() };
+        let context_events = context_events.as_ref();
+        let mut made = Self { driver, context_events, device, context, stream: null_mut() };
         let mut stream = null_mut();
         made.within(|| {
             // SAFETY: as above, in the context.
@@ -112,16 +120,22 @@ impl Stream {
         }
     }
 
-    /// Marks the work that is queued on the default stream, LibTorch's, now.
-    pub(super) fn mark(self: &Arc<Self>) -> Result<Event, String> {
+    /// Marks the work that is queued now on the default stream, LibTorch's, or on all; `None` if the driver does not
+    /// mark all of them.
+    pub(super) fn mark(self: &Arc<Self>, all_streams: bool) -> Result<Option<Event>, String> {
         let mut event = null_mut();
         self.within(|| {
             // SAFETY: it writes one handle.
             check(unsafe { (self.driver.event_create)(&mut event, WITHOUT_TIME) }, "make an event")?;
             let event = Event { stream: self.clone(), event };
+            if all_streams {
+                // SAFETY: the context and the event live.
+                let record = |events: &ContextEvents| unsafe { (events.record)(self.context, event.event) };
+                return Ok((self.context_events.map(record) == Some(SUCCESS)).then_some(event));
+            }
             // SAFETY: both handles live; null is the default stream.
             check(unsafe { (self.driver.event_record)(event.event, null_mut()) }, "record an event")?;
-            Ok(event)
+            Ok(Some(event))
         })
     }
 
