@@ -1,4 +1,4 @@
-//! Stand-ins for libraries in C, and where a program finds them before the others.
+//! Stand-ins for libraries in C and C++, and where a program finds them before the others.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -9,12 +9,14 @@ use crate::skipped::skip;
 
 /// Compiles a stand-in of `tests/fixtures`; whether there is a compiler.
 pub fn compiled(source: &str, to: &Path) -> bool {
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(to).arg(file("tests/fixtures").join(source));
-    match cc.status() {
+    let (compiler, options): (_, &[_]) =
+        if source.ends_with(".c") { ("cc", &[]) } else { ("c++", &["-std=c++17", "-O2", "-pthread"]) };
+    let mut command = Command::new(compiler);
+    command.args(options).args(["-shared", "-fPIC", "-o"]).arg(to).arg(file("tests/fixtures").join(source));
+    match command.status() {
         Ok(status) => status.success() || panic!("{source} does not compile"),
         Err(_) => {
-            skip("there is no C compiler 'cc'");
+            skip(&format!("there is no compiler '{compiler}'"));
             false
         }
     }

@@ -187,6 +187,12 @@ fn devices_that_record_no_steps_are_refused() {
 }
 
 #[test]
+fn cudnn_takes_the_backend_cuda() {
+    let place = Workplace::new();
+    tiny_refused(&place, &["--backend=flex", "--cudnn"], 2, &["takes the backend cuda", "leave out --cudnn"]);
+}
+
+#[test]
 #[cfg(not(feature = "cuda"))]
 fn a_backend_that_was_not_built_is_refused_with_the_command_that_builds_it() {
     tiny_refused(&Workplace::new(), &["--backend=cuda"], 2, &["'cuda'", "cargo build --release --features cuda"]);

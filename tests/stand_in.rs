@@ -11,8 +11,8 @@ use kiln_engine::parallel::nccl::{Library, Nccl};
 use kiln_engine::parallel::{Devices, HostBackend, Links, Processes, World};
 use tempfile::TempDir;
 
+use crate::compiled::compiled;
 use crate::engines::{EXTENDED, Extend, Store};
-use crate::files::file;
 use crate::skipped::skip;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -22,17 +22,11 @@ pub fn stand_in() -> Option<PathBuf> {
     static MADE: LazyLock<Option<(TempDir, PathBuf)>> = LazyLock::new(|| {
         let place = tempfile::tempdir().unwrap();
         let library = place.path().join("libnccl.so.2");
-        let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", "-o"]).arg(&library);
-        match compiler.arg(file("tests/fixtures/nccl.cc")).status() {
-            Ok(status) => assert!(status.success(), "nccl.cc does not compile"),
-            Err(_) => return None,
-        }
-        Some((place, library))
+        compiled("nccl.cc", &library).then_some((place, library))
     });
     let found = MADE.as_ref().map(|(_, library)| library.clone());
     if found.is_none() {
-        skip("there is no C++ compiler 'c++'");
+        skip("the stand-in for NCCL is not compiled");
     }
     found
 }

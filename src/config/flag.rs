@@ -139,6 +139,7 @@ pub const HEADINGS: &[Heading] = &[
         Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
         Flag::on("grad-checkpointing", "parallel.grad_checkpointing").or(&["gradient-checkpointing"]),
         Flag::choice("cuda-graph", "parallel.cuda_graph"),
+        Flag::on("cudnn", "parallel.cudnn"),
         Flag::value("check-every", "parallel.check_every", "STEPS"),
         Flag::on("roll-back", "parallel.roll_back"),
         Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),

@@ -38,6 +38,7 @@ with_defaults! {
         pub shard_optimizer: bool = false,
         pub grad_checkpointing: bool = false,
         pub cuda_graph: CudaGraph = CudaGraph::Auto,
+        pub cudnn: bool = false,
         pub check_every: usize = CHECK_EVERY,
         pub roll_back: bool = false,
         pub timeout: f64 = 30.0,

@@ -25,6 +25,7 @@ mod graph;
 mod host;
 pub mod images;
 mod node;
+pub mod nvidia;
 mod pool;
 mod precision;
 mod sliding;
@@ -43,6 +44,8 @@ use burn::tensor::{Tensor, TensorPrimitive};
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize, swapped};
 pub use branch::{BranchOps, add_branch};
 pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
+#[cfg(feature = "cuda")]
+pub use cube::use_cudnn;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};

@@ -55,6 +55,9 @@ pub trait Backend: Send + Sync {
     /// Chooses between the fastest kernels and those that compute the same bits in every run.
     fn choose_kernels(&self, deterministic: bool);
 
+    /// Lets cuDNN compute the convolutions on these devices.
+    fn use_cudnn(&self, devices: &[usize]) -> Result<()>;
+
     /// By which engine tensors travel between `devices` of this process and those of others, unless it `is_alone`.
     fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport>;
 
@@ -120,6 +123,10 @@ impl<B: HostBackend> Backend for Compiled<B> {
 
     fn choose_kernels(&self, deterministic: bool) {
         B::choose_kernels(deterministic);
+    }
+
+    fn use_cudnn(&self, devices: &[usize]) -> Result<()> {
+        B::use_cudnn(devices).map_err(|why| Error::usage(format!("cuDNN cannot compute: {why}; or leave out --cudnn")))
     }
 
     fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport> {

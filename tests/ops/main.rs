@@ -10,9 +10,14 @@ mod backends;
 
 mod affine;
 mod batch_norm;
+#[path = "../compiled.rs"]
+mod compiled;
 mod conv;
+mod cudnn;
 #[cfg(feature = "wgpu")]
 mod driver;
+#[path = "../files.rs"]
+mod files;
 #[cfg(feature = "flex")]
 mod flex;
 mod images;

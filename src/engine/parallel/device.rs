@@ -27,6 +27,11 @@ pub trait HostBackend: TrainBackend + UpdateOps + ImageOps {
     /// Chooses between the fastest kernels and those that compute the same bits in every run, where a library has both.
     fn choose_kernels(_deterministic: bool) {}
 
+    /// Lets cuDNN compute the convolutions on these devices.
+    fn use_cudnn(_devices: &[usize]) -> std::result::Result<(), String> {
+        Err("that takes the backend cuda".into())
+    }
+
     /// An empty graph for the device with this index, whose steps can be recorded.
     fn graph(_index: usize) -> std::result::Result<Box<dyn Graph>, String> {
         Err("that takes the backend tch".into())
@@ -236,6 +241,10 @@ mod cuda {
 
         fn libraries() -> Option<String> {
             toolchain().as_ref().ok().map(ToString::to_string)
+        }
+
+        fn use_cudnn(devices: &[usize]) -> std::result::Result<(), String> {
+            kiln_ops::use_cudnn(devices)
         }
     }
 }

@@ -15,31 +15,21 @@ use cubecl::prelude::*;
 use parking_lot::Mutex;
 
 use super::row_layout::rows;
-use crate::Sliding;
 use crate::agreement::agrees;
+use crate::nvidia::cudnn::Convolution;
 
 /// Units that compare two tensors.
 const UNITS: u32 = 1 << 14;
 
-/// What a product's choice depends on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Product {
-    pub(super) name: &'static str,
-    /// Of the two factors and the result.
-    pub(super) shapes: [Shape; 3],
-    pub(super) dtype: DType,
-    pub(super) sliding: Sliding,
-}
-
 /// The places of the chosen kernels among their candidates, by device and product; after the last: the trusted one.
-static CHOSEN: LazyLock<Mutex<HashMap<(String, Product), usize>>> = LazyLock::new(Mutex::default);
+static CHOSEN: LazyLock<Mutex<HashMap<(String, Convolution), usize>>> = LazyLock::new(Mutex::default);
 
 /// The result `[batch, channels, height, width]` of a product of tensors on `device` by the first of `candidates` that
 /// computes what `trusted` does, or by that. `run` gives nothing where a candidate is refused at once. If the values of
 /// the trusted one prove nothing, they are the result, and the next call checks again.
 pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     device: &R::Device,
-    product: Product,
+    product: Convolution,
     candidates: &[K],
     run: impl Fn(K) -> Option<CubeTensor<R>>,
     trusted: impl FnOnce() -> CubeTensor<R>,
@@ -52,17 +42,17 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     let expected = trusted();
     let client = expected.client.clone();
     // Surfaces earlier errors first, so that no candidate is blamed for them.
-    client.flush().unwrap_or_else(|error| panic!("the device failed before '{}': {error:?}", key.1.name));
+    client.flush().unwrap_or_else(|error| panic!("the device failed before {:?}: {error:?}", key.1));
     let (mut chosen, mut found) = (candidates.len(), None);
     for (place, kernel) in candidates.iter().enumerate() {
         let Some(result) = run(*kernel) else { continue };
         let Some([difference, largest]) = difference(&result, &expected) else { continue };
         let Some(is_right) = agrees([difference, largest]) else { return expected };
         if !is_right {
-            let Product { name, shapes, dtype, .. } = &key.1;
             tracing::warn!(
-                "CubeCL's kernel {kernel:?} of the {name} of {dtype:?} {shapes:?} is off by {difference:.1e} where \
-                 values reach {largest:.1e}: another kernel computes it"
+                "{:?} by the kernel {kernel:?} is off by {difference:.1e} where values reach {largest:.1e}: another \
+                 kernel computes it",
+                key.1
             );
             continue;
         }
@@ -70,10 +60,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
         break;
     }
     if chosen == candidates.len() {
-        let Product { name, shapes, dtype, .. } = &key.1;
-        tracing::warn!(
-            "no kernel on matrix units computes the {name} of {dtype:?} {shapes:?}: Burn's direct convolution does, slowly"
-        );
+        tracing::warn!("{:?}: no kernel on matrix units computes it, Burn's direct convolution does, slowly", key.1);
     }
     CHOSEN.lock().insert(key, chosen);
     found.unwrap_or(expected)
@@ -139,7 +126,7 @@ mod wgpu {
     use burn::tensor::ops::FloatTensorOps;
 
     use super::*;
-    use crate::Algorithm;
+    use crate::nvidia::cudnn::Product;
 
     type B = burn_cubecl::CubeBackend<WgpuRuntime, f32, i32, u32>;
 
@@ -147,11 +134,18 @@ mod wgpu {
         B::float_from_data(TensorData::new(values.to_vec(), [1, 4, 1, 1]), &WgpuDevice::default())
     }
 
-    /// The values of the product `name`, of which each candidate is what it makes, and which of them were asked.
-    fn chosen(name: &'static str, candidates: &[Option<[f32; 4]>], trusted: [f32; 4]) -> (Vec<f32>, Vec<usize>) {
-        let shape = Shape::new([1, 4, 1, 1]);
-        let sliding = Sliding { stride: 1, padding: 0, groups: 1, algorithm: Algorithm::Auto };
-        let product = Product { name, shapes: [shape.clone(), shape.clone(), shape], dtype: DType::F32, sliding };
+    /// The values of a product, told from others by its `channels`, of which each candidate is what it makes, and which of them were asked.
+    fn chosen(channels: usize, candidates: &[Option<[f32; 4]>], trusted: [f32; 4]) -> (Vec<f32>, Vec<usize>) {
+        let (x, w) = ([1, channels, 1, 1], [4, channels, 1, 1]);
+        let product = Convolution {
+            product: Product::Forward,
+            x,
+            w,
+            stride: 1,
+            padding: 0,
+            dtype: DType::F32,
+            result: DType::F32,
+        };
         let asked = RefCell::new(Vec::new());
         let run = |place: usize| {
             asked.borrow_mut().push(place);
@@ -173,15 +167,15 @@ mod wgpu {
         let right = [1.0, -64.0, 0.5, 2.0];
         let (rounded, wrong) = ([1.5, -64.0, 0.0, 2.0], [1.0, -64.0, 0.5, 4.0]);
         let candidates = [None, Some(wrong), Some([f32::NAN; 4]), Some(rounded), Some(right)];
-        assert_eq!(chosen("third", &candidates, right), (rounded.to_vec(), vec![5, 0, 1, 2, 3]));
-        assert_eq!(chosen("third", &candidates, wrong), (rounded.to_vec(), vec![3]), "it is not checked again");
+        assert_eq!(chosen(1, &candidates, right), (rounded.to_vec(), vec![5, 0, 1, 2, 3]));
+        assert_eq!(chosen(1, &candidates, wrong), (rounded.to_vec(), vec![3]), "it is not checked again");
     }
 
     #[test]
     fn where_all_are_wrong_the_trusted_one_computes() {
         let right = [3.0; 4];
         for asked in [vec![1, 0], vec![1]] {
-            assert_eq!(chosen("none", &[Some([4.0; 4])], right), (right.to_vec(), asked));
+            assert_eq!(chosen(2, &[Some([4.0; 4])], right), (right.to_vec(), asked));
         }
     }
 
@@ -189,19 +183,19 @@ mod wgpu {
     fn zeros_prove_nothing() {
         let zeros = [0.0; 4];
         for asked in [vec![1, 0], vec![1, 0]] {
-            assert_eq!(chosen("zeros", &[Some(zeros)], zeros), (zeros.to_vec(), asked));
+            assert_eq!(chosen(3, &[Some(zeros)], zeros), (zeros.to_vec(), asked));
         }
-        assert_eq!(chosen("zeros", &[Some([9.0; 4])], zeros), (zeros.to_vec(), vec![1, 0]), "the trusted one's result");
-        assert_eq!(chosen("zeros", &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "other values do");
-        assert_eq!(chosen("zeros", &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1]), "it is not checked again");
+        assert_eq!(chosen(3, &[Some([9.0; 4])], zeros), (zeros.to_vec(), vec![1, 0]), "the trusted one's result");
+        assert_eq!(chosen(3, &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "other values do");
+        assert_eq!(chosen(3, &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1]), "it is not checked again");
     }
 
     #[test]
     fn values_that_overflow_prove_nothing() {
         let endless = [f32::INFINITY, 1.0, 1.0, 1.0];
         for asked in [vec![1, 0], vec![1, 0]] {
-            assert_eq!(chosen("endless", &[Some(endless)], endless), (endless.to_vec(), asked));
+            assert_eq!(chosen(4, &[Some(endless)], endless), (endless.to_vec(), asked));
         }
-        assert_eq!(chosen("endless", &[Some([9.0; 4])], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "finite values do");
+        assert_eq!(chosen(4, &[Some([9.0; 4])], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "finite values do");
     }
 }

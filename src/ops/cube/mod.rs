@@ -3,6 +3,8 @@
 mod arena;
 mod checked;
 mod conv;
+#[cfg(feature = "cuda")]
+mod cudnn;
 mod fusion;
 mod halves;
 mod images;
@@ -34,6 +36,9 @@ use burn_ir::{BackendIr, InitOperationIr, OperationIr};
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
+
+#[cfg(feature = "cuda")]
+pub use cudnn::use_cudnn;
 
 #[cfg(feature = "cuda")]
 use super::Memory;

@@ -3,8 +3,8 @@
 //! Burn tunes: for every size it compiles eight kernels, and those that they call, and keeps the fastest. Compiling
 //! takes a second for most of them, which adds up to many minutes before the first step of ResNet-18. Here matrix units
 //! compute where the device has them, by the kernel that was the fastest or close to it for most layers, and Burn's
-//! direct convolution elsewhere. Matrix units add up in f32 and take f32 rounded to TF32, unless the environment has
-//! `NVIDIA_TF32_OVERRIDE=0`, which LibTorch obeys too.
+//! direct convolution elsewhere; before both cuDNN, if the process uses it. Matrix units add up in f32 and take f32
+//! rounded to TF32, unless the environment has `NVIDIA_TF32_OVERRIDE=0`, which LibTorch and cuDNN obey too.
 
 use std::sync::LazyLock;
 
@@ -26,21 +26,21 @@ use cubek::matmul::routines::simple::SimpleArgs;
 use cubek::matmul::routines::{BlueprintStrategy, Routine};
 use cubek::std::InputBinding;
 
-use super::checked::{Product, first_right};
+use super::checked::first_right;
 use super::row_layout::{images, rows};
 use super::weight_gradient::by_matrices;
 use crate::Sliding;
+use crate::nvidia::cudnn::{Convolution, Product};
 
 /// The output `[batch, outputs, out_height, out_width]` for `x` `[batch, inputs, height, width]` and `weight`
 /// `[outputs, inputs, kernel_height, kernel_width]`.
 pub(super) fn output<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, sliding: Sliding) -> CubeTensor<R> {
     let [[batch, _, height, width], [outputs, _, down, across]] = [&x, &weight].map(|it| it.shape().dims());
     let (shape, dtype) = ([batch, sliding.positions(height, down), sliding.positions(width, across), outputs], x.dtype);
+    let convolution = convolution(Product::Forward, x.shape().dims(), weight.shape().dims(), dtype, sliding);
     product(
-        "convolution",
+        convolution,
         [x, weight],
-        shape,
-        sliding,
         convolved(shape, sliding, |input, weight, out| ConvolutionInputs::Forward { input, weight, bias: None, out }),
         |[x, weight]| cast_as_laid(direct(x, weight, sliding.options()), dtype),
     )
@@ -54,11 +54,10 @@ pub(super) fn weight_gradient<R: CubeRuntime>(
     sliding: Sliding,
 ) -> CubeTensor<R> {
     let [outputs, inputs, down, across] = shape;
+    let convolution = convolution(Product::WeightGradient, x.shape().dims(), shape, x.dtype, sliding);
     product(
-        "weight gradient",
+        convolution,
         [x, gradient],
-        shape,
-        sliding,
         |[x, gradient], (algorithm, tile)| {
             let strategy = match (algorithm, tile) {
                 (ConvAlgorithm::SimpleSyncStrided, _) => Strategy::SimpleStridedMma(simple(TileMatmulKind::Mma)),
@@ -89,26 +88,20 @@ pub(super) fn input_gradient<R: CubeRuntime, F: FloatElement, I: IntElement, E: 
     let [_, _, down, across] = weight.shape().dims();
     let ([batch, inputs, height, width], dtype) = (shape, gradient.dtype);
     let dense = Sliding { stride: 1, ..sliding };
-    let gradient = match sliding.stride {
+    let size = [dense.positions(height, down), dense.positions(width, across)];
+    let spread = |gradient| match sliding.stride {
         1 => gradient,
-        _ => spread::<R, F, I, E>(
-            gradient,
-            [dense.positions(height, down), dense.positions(width, across)],
-            sliding.stride,
-        ),
+        stride => spread::<R, F, I, E>(gradient, size, stride),
     };
-    let shape = [batch, height, width, inputs];
+    let by_units = convolved([batch, height, width, inputs], dense, |out_grad, weights, in_grad| {
+        ConvolutionInputs::BackwardData { out_grad, weights, in_grad }
+    });
     product(
-        "input gradient",
+        convolution(Product::InputGradient, shape, weight.shape().dims(), dtype, sliding),
         [gradient, weight],
-        shape,
-        dense,
-        convolved(shape, dense, |out_grad, weights, in_grad| ConvolutionInputs::BackwardData {
-            out_grad,
-            weights,
-            in_grad,
-        }),
+        |[gradient, weight], kernel| by_units([spread(gradient), weight], kernel),
         |[gradient, weight]| {
+            let gradient = spread(gradient);
             // The convolution of the gradient with the kernels turned round, from outputs to inputs.
             let weight = permute(weight, &[1, 0, 2, 3]);
             let weight = CubeBackend::<R, F, I, E>::float_flip(weight, &[2, 3]);
@@ -141,27 +134,44 @@ fn spread<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
     images(CubeBackend::<R, F, I, E>::float_slice_assign(zeros, &places, gradient))
 }
 
-/// A product of two tensors of one type, whose result has `shape`: `by_units`, on matrix units, where the device has
-/// them for the type and they are right, else by `direct`, of factors in f32: with sums in f16 the gradient of a weight
-/// loses its direction.
+fn convolution(product: Product, x: [usize; 4], w: [usize; 4], dtype: DType, sliding: Sliding) -> Convolution {
+    let result = if product == Product::WeightGradient { DType::F32 } else { dtype };
+    Convolution { product, x, w, stride: sliding.stride, padding: sliding.padding, dtype, result }
+}
+
+/// A product of two tensors of one type: by cuDNN, if the process uses it, or `by_units`, on matrix units, where the
+/// device has them for the type; if that is right. Else by `direct`, of factors in f32: with sums in f16 the gradient of
+/// a weight loses its direction.
 fn product<R: CubeRuntime>(
-    name: &'static str,
+    convolution: Convolution,
     factors: [CubeTensor<R>; 2],
-    shape: [usize; 4],
-    sliding: Sliding,
     by_units: impl Fn([CubeTensor<R>; 2], Kernel) -> Option<CubeTensor<R>>,
     direct: impl FnOnce([CubeTensor<R>; 2]) -> CubeTensor<R>,
 ) -> CubeTensor<R> {
     let (device, dtype) = (factors[0].device.clone(), factors[0].dtype);
-    let kernels = kernels(&factors[0].client, dtype);
+    let mut candidates: Vec<_> = kernels(&factors[0].client, dtype).iter().copied().map(Candidate::Units).collect();
+    #[cfg(feature = "cuda")]
+    if super::cudnn::is_on() {
+        candidates.insert(0, Candidate::CuDnn);
+    }
     let trusted = |factors: [_; 2]| direct(factors.map(|factor| cast_as_laid(factor, DType::F32)));
-    if kernels.is_empty() {
+    if candidates.is_empty() {
         return trusted(factors);
     }
-    let [left, right] = factors.each_ref().map(CubeTensor::shape);
-    let product = Product { name, shapes: [left, right, Shape::new(shape)], dtype, sliding };
-    let run = |kernel| by_units(factors.clone(), kernel);
-    first_right(&device, product, kernels, run, || trusted(factors.clone()))
+    let run = |candidate| match candidate {
+        #[cfg(feature = "cuda")]
+        Candidate::CuDnn => super::cudnn::product(&convolution, factors.clone()),
+        Candidate::Units(kernel) => by_units(factors.clone(), kernel),
+    };
+    first_right(&device, convolution.clone(), &candidates, run, || trusted(factors.clone()))
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Candidate {
+    #[cfg(feature = "cuda")]
+    CuDnn,
+    /// A kernel of CubeCL's.
+    Units(Kernel),
 }
 
 /// How a kernel reads its factors, and on which units it multiplies.

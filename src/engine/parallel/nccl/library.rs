@@ -9,7 +9,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use burn::tensor::DType;
-use kiln_system::shown;
+use kiln_system::foreign::{load, symbol};
+use kiln_system::{functions, shown};
 
 /// Names a library to load instead.
 const VARIABLE: &str = "KILN_NCCL";
@@ -103,28 +104,26 @@ impl Library {
             Err(format!("NCCL ({}) was not found; {remedy}", NAMES[0]))
         };
         // SAFETY: as in `load`.
-        let is_there = |name: &&str| unsafe { libloading::Library::new(*name) }.is_ok();
+        let is_there = |name: &&str| unsafe { load(name.as_ref()) }.is_ok();
         NAMES.iter().find(|name| is_there(name)).map_or_else(missing, |name| Self::load(&OsString::from(name)))
     }
 
     /// The library with this path or name, which stays loaded.
     pub fn load(name: &OsString) -> Result<Arc<Self>, String> {
-        // SAFETY: the library is NCCL or a stand-in, whose constructors may run at any time.
-        let library =
-            unsafe { libloading::Library::new(name) }.map_err(|error| format!("it does not load: {}", cause(error)))?;
-        let library = Box::leak(Box::new(library));
-        let foreign = |error| format!("it is not NCCL: {}", cause(error));
+        // SAFETY: the library is NCCL or a stand-in.
+        let library = unsafe { load(name) }.map_err(|error| format!("it does not load: {error}"))?;
+        let foreign = |error| format!("it is not NCCL: {error}");
         let mut code = 0;
-        // SAFETY: the type is that of nccl.h; the function writes one integer.
-        unsafe {
-            library.get::<unsafe extern "C" fn(*mut c_int) -> Code>(b"ncclGetVersion").map_err(foreign)?(&mut code)
-        };
+        // SAFETY: the type is that of nccl.h.
+        let version = unsafe { symbol::<unsafe extern "C" fn(*mut c_int) -> Code>(library, b"ncclGetVersion") };
+        // SAFETY: the function writes one integer.
+        unsafe { version.map_err(foreign)?(&mut code) };
         let version = Version::of_code(code.unsigned_abs());
         if version < OLDEST {
             return Err(format!("NCCL {version} is too old, {OLDEST} is the oldest that will do; update NCCL"));
         }
         // SAFETY: the symbol is not called.
-        let takes_host_memory = unsafe { library.get::<*const c_void>(TAKES_HOST_MEMORY) }.is_ok();
+        let takes_host_memory = unsafe { symbol::<*const c_void>(library, TAKES_HOST_MEMORY) }.is_ok();
         // SAFETY: the types are those of nccl.h; the library stays loaded.
         let functions = unsafe { Functions::of(library) }.map_err(foreign)?;
         Ok(Arc::new(Self { version, takes_host_memory, functions }))
@@ -233,11 +232,6 @@ impl Library {
             last => format!("NCCL: {} ({last})", text(what)),
         }
     }
-}
-
-/// The loader's own words.
-fn cause(error: libloading::Error) -> String {
-    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 pub(super) enum Call {

@@ -9,28 +9,8 @@
 //! symptom here as with Gloo, and the rendezvous decides which one it was. The identifier that joins the ranks travels
 //! through the rendezvous; the connections themselves are neither authenticated nor encrypted.
 
-/// Declares a table of functions of a C library, with the names of its header.
-macro_rules! functions {
-    ($(#[$doc:meta])* $table:ident: $($field:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        $(#[$doc])*
-        struct $table {
-            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl $table {
-            /// # Safety
-            /// The types are those of the header; the library stays loaded.
-            unsafe fn of(library: &libloading::Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the caller's.
-                Ok(Self { $($field: *unsafe { library.get($name) }?,)* })
-            }
-        }
-    };
-}
-
 mod alone;
 mod library;
-mod stream;
 mod transport;
 
 use std::ops::Range;
@@ -40,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kiln_ops::Memory;
+use kiln_ops::nvidia::{Event, Stream};
 use library::{Call, Code, Communicator, IN_PROGRESS, SUCCESS, StreamHandle, UniqueId, kind};
 use parking_lot::Mutex;
-use stream::{Event, Stream};
 
 use super::engine::{DeviceEngine, KeyStore, Mark, Symptom};
 

@@ -1,14 +1,17 @@
-//! A stream of NCCL's own on a CUDA device, through the driver's interface, which LibTorch's and CUDA's runtimes share.
-//! Its work comes after an event: LibTorch computes on the default stream; CubeCL keeps its streams to itself, so that
-//! the event is one of the whole context, which drivers from CUDA 12.5 on have.
+//! A stream of its own for NCCL or cuDNN on a CUDA device, by the driver's interface, which all runtimes share.
+//!
+//! Its work comes after a mark in a backend's: LibTorch computes on the default stream; CubeCL keeps its streams to
+//! itself, so that they are marked, and wait, all at once. Drivers from CUDA 12.5 on can do that.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::{Arc, LazyLock};
 
-use super::library::StreamHandle;
+use kiln_system::foreign::load;
+use kiln_system::functions;
 
-type Pointer = *mut c_void;
+use super::Pointer;
+
 /// `CUresult`.
 type Code = c_int;
 
@@ -41,11 +44,15 @@ functions! {
     /// Of CUDA 12.5.
     ContextEvents:
     record = b"cuCtxRecordEvent": fn(Pointer, Pointer) -> Code;
+    wait = b"cuCtxWaitEvent": fn(Pointer, Pointer) -> Code;
 }
 
-fn load() -> Result<(Driver, Option<ContextEvents>), libloading::Error> {
-    // SAFETY: the driver's library, whose constructors may run at any time; it stays loaded.
-    let library = Box::leak(Box::new(unsafe { libloading::Library::new("libcuda.so.1") }?));
+/// Without those of 12.5 where the driver is older.
+type Functions = (Driver, Option<ContextEvents>);
+
+fn functions() -> Result<Functions, String> {
+    // SAFETY: CUDA's driver, whose constructors may run at any time.
+    let library = unsafe { load("libcuda.so.1".as_ref()) }?;
     // SAFETY: the types are those of cuda.h.
     unsafe { Ok((Driver::of(library)?, ContextEvents::of(library).ok())) }
 }
@@ -55,7 +62,7 @@ fn check(code: Code, what: &str) -> Result<(), String> {
 }
 
 /// A device's primary context, which all users of its runtime share, and a stream of it.
-pub(super) struct Stream {
+pub struct Stream {
     driver: &'static Driver,
     context_events: Option<&'static ContextEvents>,
     device: c_int,
@@ -69,7 +76,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 /// A point in the work that is queued.
-pub(super) struct Event {
+pub struct Event {
     stream: Arc<Stream>,
     event: Pointer,
 }
@@ -81,10 +88,13 @@ unsafe impl Sync for Event {}
 
 impl Stream {
     /// A stream of the visible device `index`.
-    pub(super) fn new(index: usize) -> Result<Arc<Self>, String> {
-        static DRIVER: LazyLock<Result<(Driver, Option<ContextEvents>), String>> =
-            LazyLock::new(|| load().map_err(|error| format!("CUDA's driver: {error}")));
-        let (driver, context_events) = DRIVER.as_ref().map_err(Clone::clone)?;
+    ///
+    /// # Errors
+    /// What the driver says; so below.
+    pub fn new(index: usize) -> Result<Arc<Self>, String> {
+        static FUNCTIONS: LazyLock<Result<Functions, String>> =
+            LazyLock::new(|| functions().map_err(|error| format!("CUDA's driver: {error}")));
+        let (driver, context_events) = FUNCTIONS.as_ref().map_err(Clone::clone)?;
         let (mut device, mut context) = (0, null_mut());
         // SAFETY: they write one value each, as declared in cuda.h.
         unsafe {
@@ -103,12 +113,13 @@ impl Stream {
         Ok(Arc::new(made))
     }
 
-    pub(super) fn handle(&self) -> StreamHandle {
+    /// `CUstream`, which is `cudaStream_t`.
+    pub fn handle(&self) -> Pointer {
         self.stream
     }
 
     /// Runs `work` with this device as the thread's current one.
-    pub(super) fn within<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    pub fn within<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let mut before = null_mut();
         // SAFETY: contexts that live: the thread's own, and the one that this value retains.
         unsafe {
@@ -122,12 +133,9 @@ impl Stream {
 
     /// Marks the work that is queued now on the default stream, LibTorch's, or on all; `None` if the driver does not
     /// mark all of them.
-    pub(super) fn mark(self: &Arc<Self>, all_streams: bool) -> Result<Option<Event>, String> {
-        let mut event = null_mut();
+    pub fn mark(self: &Arc<Self>, all_streams: bool) -> Result<Option<Event>, String> {
         self.within(|| {
-            // SAFETY: it writes one handle.
-            check(unsafe { (self.driver.event_create)(&mut event, WITHOUT_TIME) }, "make an event")?;
-            let event = Event { stream: self.clone(), event };
+            let event = self.event()?;
             if all_streams {
                 // SAFETY: the context and the event live.
                 let record = |events: &ContextEvents| unsafe { (events.record)(self.context, event.event) };
@@ -139,13 +147,35 @@ impl Stream {
         })
     }
 
+    /// Lets the later work of all streams of the device wait for this one's.
+    pub fn precede_all(self: &Arc<Self>) -> Result<(), String> {
+        self.within(|| {
+            let event = self.event()?;
+            // SAFETY: all handles live.
+            check(unsafe { (self.driver.event_record)(event.event, self.stream) }, "record an event")?;
+            let wait = |events: &ContextEvents| unsafe { (events.wait)(self.context, event.event) };
+            match self.context_events.map(wait) {
+                Some(code) => check(code, "let all streams wait"),
+                None => Err("CUDA's driver: it is older than CUDA 12.5".into()),
+            }
+        })
+    }
+
+    fn event(self: &Arc<Self>) -> Result<Event, String> {
+        let mut event = null_mut();
+        // SAFETY: it writes one handle.
+        check(unsafe { (self.driver.event_create)(&mut event, WITHOUT_TIME) }, "make an event")?;
+        Ok(Event { stream: self.clone(), event })
+    }
+
     /// Lets the stream's later work wait for `event`.
-    pub(super) fn wait_for(&self, event: &Event) -> Result<(), String> {
+    pub fn wait_for(&self, event: &Event) -> Result<(), String> {
         // SAFETY: both handles live.
         check(unsafe { (self.driver.stream_wait_event)(self.stream, event.event, 0) }, "wait for an event")
     }
 
-    pub(super) fn is_done(&self) -> Result<bool, String> {
+    /// Whether all work of the stream has ended.
+    pub fn is_done(&self) -> Result<bool, String> {
         // SAFETY: the handle lives.
         match unsafe { (self.driver.stream_query)(self.stream) } {
             NOT_READY => Ok(false),
