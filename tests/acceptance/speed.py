@@ -77,8 +77,9 @@ def contestants(course, backends):
     found = {}
     for it in [it for it in backends if not it.missing]:
         found["kiln " + it.name] = lambda case, it=it: kiln(course, it, case)
-        if it.name == "tch" and not course.stand_in:
-            found["kiln tch recorded"] = lambda case, it=it: kiln(course, it, case, "--cuda-graph", "on")
+        way = {"tch": ("recorded", "--cuda-graph", "on"), "cuda": ("cudnn", "--cudnn")}.get(it.name)
+        if way and not course.stand_in:
+            found[f"kiln {it.name} {way[0]}"] = lambda case, it=it, way=way: kiln(course, it, case, *way[1:])
     if course.machine["torch"] and course.machine["torch"]["torchvision"]:
         found["eager"] = lambda case: peer(course, case)
         if not course.stand_in:
