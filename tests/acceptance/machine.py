@@ -82,6 +82,9 @@ def prepare(course, backend, facts):
     if backend.name == "cuda":
         home, nvrtc = toolkit(facts)
         libraries.append(nvrtc.parent)
+        if facts["torch"]:
+            # cuDNN, and what it loads.
+            libraries += sorted((Path(facts["torch"]["place"]).parent / "nvidia").glob("*/lib"))
         backend.environment["CUDA_PATH"] = str(home)
         facts.update(headers=str(home), nvrtc=str(nvrtc), clusters=complaint(nvrtc, home, CLUSTERS) == "")
     libraries += [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place]
