@@ -181,6 +181,9 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
     if config.parallel.cuda_graph == CudaGraph::On {
         words.push_str(", steps recorded and replayed");
     }
+    if config.parallel.cudnn {
+        words.push_str(", convolutions by cuDNN");
+    }
     words
 }
 
