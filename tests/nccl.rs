@@ -7,7 +7,6 @@
 mod conformance;
 mod refusals;
 mod runs;
-mod streams;
 mod sums;
 
 use std::path::PathBuf;

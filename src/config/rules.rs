@@ -144,6 +144,10 @@ impl Rules<'_> {
         let broken = format!("link is only for the planner, got '{}' for '{stages}' stages", parallel.link);
         self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or remove --link");
 
+        let holds = !parallel.cudnn || !parallel.elastic.is_on();
+        let broken = "cuDNN takes one device, and an elastic run may get more";
+        self.require(holds, &["parallel.cudnn", "parallel.elastic"], broken, "leave out --cudnn, or --elastic");
+
         let holds = !parallel.plans_stages() || !parallel.elastic.is_on();
         let broken = "stages auto cannot be elastic: the planner times the devices at the start, and an elastic run \
                       changes them";

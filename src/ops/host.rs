@@ -31,6 +31,9 @@ pub struct Memory {
     pub dtype: DType,
 }
 
+/// A point in the work queued on a device; the call waits for it, or says how the device failed.
+pub type Fence = Box<dyn FnOnce() -> Result<(), String> + Send + Sync>;
+
 /// Values on their way to the host; the call waits for them.
 pub type Later = Box<dyn FnOnce() -> Vec<f32> + Send>;
 
@@ -59,13 +62,15 @@ pub trait HostOps: Backend {
     /// [`HostOps::adopt`].
     fn add(left: Shared<Self>, right: Shared<Self>) -> Shared<Self>;
 
-    /// Whether this backend computes on streams that it does not show: other libraries can wait for all streams of a
-    /// device, but not for the default one.
-    const HIDES_STREAMS: bool = false;
-
     /// The memory of a contiguous tensor, which is made its only owner if it shares the host's memory; `None` if other
     /// libraries cannot reach this backend's tensors. Work that writes to it may still be queued on the device.
     fn memory(_x: &mut Shared<Self>) -> Option<Memory> {
+        None
+    }
+
+    /// A wait for the work that is queued now and computes these tensors, which are made contiguous; `None` where that is
+    /// on the device's default stream, for which other libraries can wait themselves.
+    fn fence<const N: usize>(_x: [&mut Shared<Self>; N]) -> Option<Fence> {
         None
     }
 

@@ -52,7 +52,7 @@ pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use graph::Graph;
-pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
+pub use host::{ARENA_ALIGNMENT, Fence, HostOps, Later, Memory, Shared, is_timed, release_freed, settle};
 pub use images::ImageOps;
 pub use node::watched;
 pub use pool::{PoolOps, Pooled, max_pool, mean_of_pixels};

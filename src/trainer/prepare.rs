@@ -51,9 +51,6 @@ pub(super) fn prepare(
     let world = membership.world().clone();
     backend.check(&world, config.run.precision)?;
     backend.choose_kernels(config.run.deterministic);
-    if config.parallel.cudnn {
-        backend.use_cudnn(&world.devices)?;
-    }
     let threads = share_threads(config.run.threads, membership.local_processes());
     // The pool that CPU kernels and loaders share. Fails if there is one already, as in a test of several runs.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));

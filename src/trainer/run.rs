@@ -111,6 +111,9 @@ fn run(
     if config.parallel.cuda_graph == CudaGraph::On {
         backend.check_graph(membership.world())?;
     }
+    if config.parallel.cudnn {
+        backend.use_cudnn(membership.world())?;
+    }
     let mut prepared = prepare(backend, &config, membership, stop)?;
     let is_elastic = config.parallel.elastic.is_on();
     let meets = is_elastic && !config.parallel.dist_url.is_empty();

@@ -55,8 +55,8 @@ pub trait Backend: Send + Sync {
     /// Chooses between the fastest kernels and those that compute the same bits in every run.
     fn choose_kernels(&self, deterministic: bool);
 
-    /// Lets cuDNN compute the convolutions on these devices.
-    fn use_cudnn(&self, devices: &[usize]) -> Result<()>;
+    /// Lets cuDNN compute the convolutions, if `world` has one device.
+    fn use_cudnn(&self, world: &World) -> Result<()>;
 
     /// By which engine tensors travel between `devices` of this process and those of others, unless it `is_alone`.
     fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport>;
@@ -125,8 +125,12 @@ impl<B: HostBackend> Backend for Compiled<B> {
         B::choose_kernels(deterministic);
     }
 
-    fn use_cudnn(&self, devices: &[usize]) -> Result<()> {
-        B::use_cudnn(devices).map_err(|why| Error::usage(format!("cuDNN cannot compute: {why}; or leave out --cudnn")))
+    fn use_cudnn(&self, world: &World) -> Result<()> {
+        let used = match world.devices[..] {
+            [device] if world.processes() == 1 => B::use_cudnn(device),
+            _ => Err("it takes one device, since it would wait for collectives between several".into()),
+        };
+        used.map_err(|why| Error::usage(format!("cuDNN cannot compute: {why}; or leave out --cudnn")))
     }
 
     fn transport(&self, devices: &[usize], asked: DistBackend, is_alone: bool) -> Result<Transport> {

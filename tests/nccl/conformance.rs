@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, TensorPrimitive};
-use kiln_engine::parallel::engine::{DeviceEngine, Mark};
-use kiln_engine::parallel::{HostBackend, after_queued};
+use kiln_engine::parallel::HostBackend;
+use kiln_engine::parallel::engine::DeviceEngine;
 use kiln_ops::Memory;
 
 use super::*;
@@ -42,30 +42,24 @@ fn on_all<B: HostBackend, T: Send>(
     })
 }
 
-fn device<B: HostBackend>(rank: usize) -> B::Device {
-    B::open(if B::is_processor() { 0 } else { rank }).unwrap()
-}
-
 fn tensor<B: HostBackend>(values: Vec<f32>, rank: usize, dtype: FloatDType) -> Tensor<B, 1> {
-    let length = values.len();
-    Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &device::<B>(rank)).cast(dtype)
-}
-
-/// Behind all work of the rank's device.
-fn after<B: HostBackend>(engine: &Nccl, rank: usize) -> Mark {
-    after_queued::<B>(engine, &device::<B>(rank)).unwrap()
+    let (length, device) = (values.len(), B::open(if B::is_processor() { 0 } else { rank }).unwrap());
+    Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &device).cast(dtype)
 }
 
 fn memory<B: HostBackend>(tensor: Tensor<B, 1>) -> (kiln_ops::Shared<B>, Memory) {
     let TensorPrimitive::Float(primitive) = tensor.into_primitive() else { unreachable!("it is of floats") };
     let mut shared = B::share(primitive);
+    if let Some(wait) = B::fence([&mut shared]) {
+        wait().unwrap();
+    }
     let memory = B::memory(&mut shared).unwrap();
     (shared, memory)
 }
 
 fn back<B: HostBackend>(shared: kiln_ops::Shared<B>, rank: usize) -> Vec<f32> {
-    let adopted = B::adopt(shared, &device::<B>(rank));
-    let tensor = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(adopted));
+    let device = B::open(if B::is_processor() { 0 } else { rank }).unwrap();
+    let tensor = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::adopt(shared, &device)));
     tensor.into_data().convert::<f32>().into_vec().unwrap()
 }
 
@@ -73,7 +67,7 @@ fn back<B: HostBackend>(shared: kiln_ops::Shared<B>, rank: usize) -> Vec<f32> {
 fn summed<B: HostBackend>(engine: &Nccl, rank: usize, of: Vec<f32>, dtype: FloatDType) -> Vec<f32> {
     let (own, from) = memory(tensor::<B>(of, rank, dtype));
     let (sum, to) = memory(tensor::<B>(vec![f32::NAN; from.length], rank, dtype));
-    engine.all_reduce(from, to, &after::<B>(engine, rank), LIMIT).unwrap();
+    engine.all_reduce(from, to, &engine.mark().unwrap(), LIMIT).unwrap();
     drop(own);
     back::<B>(sum, rank)
 }
@@ -119,7 +113,7 @@ fn exchanges_are_complete<B: HostBackend>() {
             let (own, from) = memory(tensor::<B>(own, rank, FloatDType::F32));
             let room = vec![f32::NAN; received.iter().sum::<usize>().max(1)];
             let (filled, to) = memory(tensor::<B>(room, rank, FloatDType::F32));
-            engine.exchange(from, &sent, to, &received, &after::<B>(engine, rank), LIMIT).unwrap();
+            engine.exchange(from, &sent, to, &received, &engine.mark().unwrap(), LIMIT).unwrap();
             drop(own);
             back::<B>(filled, rank)
         });
@@ -146,7 +140,7 @@ fn a_closed_engine_ends_its_calls<B: HostBackend>() {
             let (own, from) = memory(tensor::<B>(vec![1.0; 100], rank, FloatDType::F32));
             let (sum, to) = memory(tensor::<B>(vec![0.0; 100], rank, FloatDType::F32));
             let limit = Duration::from_millis(200);
-            let symptom = engine.all_reduce(from, to, &after::<B>(engine, rank), limit).unwrap_err();
+            let symptom = engine.all_reduce(from, to, &engine.mark().unwrap(), limit).unwrap_err();
             drop((own, sum));
             symptom.0
         })
@@ -161,7 +155,7 @@ fn other_types_are_refused<B: HostBackend>() {
     on_all::<B, _>(&library, 1, |engine, rank| {
         let (own, from) = memory(tensor::<B>(vec![1.0], rank, FloatDType::F32));
         let wrong = Memory { dtype: DType::I8, ..from };
-        let symptom = engine.all_reduce(wrong, wrong, &after::<B>(engine, rank), LIMIT).unwrap_err();
+        let symptom = engine.all_reduce(wrong, wrong, &engine.mark().unwrap(), LIMIT).unwrap_err();
         assert!(symptom.0.contains("not used for tensors of I8"), "{symptom}");
         drop(own);
     });
@@ -196,14 +190,13 @@ fn old_communicators_leave_nothing() {
             let pointer = values.as_mut_ptr().cast();
             Memory { pointer, length: values.len(), dtype: DType::F32 }
         });
-        let mark = engines[0].mark(false).unwrap().unwrap();
         if number.is_multiple_of(3) {
             let limit = Duration::from_millis(2);
-            let symptom = engines[0].all_reduce(from, to, &mark, limit).unwrap_err();
+            let symptom = engines[0].all_reduce(from, to, &engines[0].mark().unwrap(), limit).unwrap_err();
             assert_eq!(symptom.0, "NCCL: Timed out waiting 2ms");
         }
         engines.iter().for_each(|engine| engine.close());
-        let symptom = engines[1].all_reduce(from, to, &mark, LIMIT).unwrap_err();
+        let symptom = engines[1].all_reduce(from, to, &engines[1].mark().unwrap(), LIMIT).unwrap_err();
         assert_eq!(symptom.0, "NCCL: the communicator was aborted");
     };
     let generations = |count: usize| (0..count).for_each(generation);

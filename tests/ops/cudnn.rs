@@ -17,7 +17,7 @@ fn with_stand_in(name: &str, fault: &str) -> Option<Output> {
     let library = place.path().join("libcudnn.so.9");
     compiled("cudnn.cc", &library).then(|| {
         let mut inside = Command::new(std::env::current_exe().unwrap());
-        inside.args(["--exact", &format!("cudnn::{name}"), "--nocapture"]).env(INSIDE, "1");
+        inside.args(["--exact", &format!("cudnn::{name}"), "--nocapture", "--test-threads=2"]).env(INSIDE, "1");
         inside.env("KILN_CUDNN", &library).env("KILN_STAND_IN", fault).output().unwrap()
     })
 }
@@ -31,6 +31,15 @@ fn numbers([outer, channels, height, width]: [usize; 4], step: usize) -> Vec<f32
     (0..outer * channels * height * width).map(|at| (at * step % 5) as f32 - 2.0).collect()
 }
 
+/// Among `x`, `w` and `y`.
+fn role_of_result(it: &Convolution) -> usize {
+    match it.product {
+        Product::InputGradient => 0,
+        Product::WeightGradient => 1,
+        Product::Forward => 2,
+    }
+}
+
 /// The product of `tensors` `x`, `w` and `y` by the definition; the result's own values do not count.
 fn definition(it: &Convolution, tensors: &[Vec<f32>; 3]) -> Vec<f32> {
     let shapes = [it.x, it.w, it.y()];
@@ -39,10 +48,7 @@ fn definition(it: &Convolution, tensors: &[Vec<f32>; 3]) -> Vec<f32> {
         ((outer * height + row) * width + column) * channels + channel
     };
     let [batch, outputs, down, across] = it.y();
-    let result = [Product::InputGradient, Product::WeightGradient, Product::Forward]
-        .iter()
-        .position(|product| *product == it.product)
-        .unwrap();
+    let result = role_of_result(it);
     let mut sums = vec![0.0; tensors[result].len()];
     for at in 0..batch * outputs * down * across {
         let [image, output] = [at / across / down / outputs, at / across / down % outputs];
@@ -66,7 +72,7 @@ fn definition(it: &Convolution, tensors: &[Vec<f32>; 3]) -> Vec<f32> {
     sums
 }
 
-/// The product by a plan for memory of `dtype`.
+/// The product by a plan.
 fn planned(handle: &Handle, it: &Convolution, tensors: &[Vec<f32>; 3]) -> Vec<f32> {
     let plan = Plan::new(handle, it).unwrap();
     let halves = |values: &[f32]| values.iter().map(|value| bf16::from_f32(*value)).collect::<Vec<_>>();
@@ -74,11 +80,7 @@ fn planned(handle: &Handle, it: &Convolution, tensors: &[Vec<f32>; 3]) -> Vec<f3
         DType::F32 => bytemuck::pod_collect_to_vec::<f32, u128>(&padded(values.clone(), 4, 0.0)),
         _ => bytemuck::pod_collect_to_vec::<bf16, u128>(&padded(halves(values), 8, bf16::ZERO)),
     });
-    let result = match it.product {
-        Product::InputGradient => 0,
-        Product::WeightGradient => 1,
-        Product::Forward => 2,
-    };
+    let result = role_of_result(it);
     let count = tensors[result].len();
     bytes[result] = vec![u128::MAX; count.div_ceil(4)];
     let mut workspace = vec![0u8; plan.workspace()];
@@ -141,7 +143,7 @@ fn what_will_not_do_is_said_in_one_line() {
     }
     for (fault, part) in [
         ("old", "cuDNN's version is 8907, 90000 is the oldest that will do"),
-        ("refuse", "cuDNN has no engine for it that gives the same bits every time"),
+        ("refuse", "cuDNN has no engine for it that sums in f32 and gives the same bits every time"),
     ] {
         let Some(output) = with_stand_in("what_will_not_do_is_said_in_one_line", fault) else { return };
         let said = String::from_utf8(output.stdout).unwrap();

@@ -29,6 +29,7 @@ mod noise;
 mod pool;
 #[path = "../skipped.rs"]
 mod skipped;
+mod streams;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, bf16, f16};

@@ -27,8 +27,8 @@ pub trait HostBackend: TrainBackend + UpdateOps + ImageOps {
     /// Chooses between the fastest kernels and those that compute the same bits in every run, where a library has both.
     fn choose_kernels(_deterministic: bool) {}
 
-    /// Lets cuDNN compute the convolutions on these devices.
-    fn use_cudnn(_devices: &[usize]) -> std::result::Result<(), String> {
+    /// Lets cuDNN compute the convolutions on the one device of the run.
+    fn use_cudnn(_index: usize) -> std::result::Result<(), String> {
         Err("that takes the backend cuda".into())
     }
 
@@ -128,9 +128,10 @@ fn cpu_slot(index: usize) -> String {
 
 #[cfg(feature = "flex")]
 mod flex {
+    use kiln_kernels::MatrixUnit;
     use rayon::ThreadPoolBuilder;
 
-    use super::{HostBackend, Result, cpu_slot, share};
+    use super::{HostBackend, Precision, Result, cpu_slot, share};
 
     impl HostBackend for burn_flex::Flex {
         fn open(_index: usize) -> Result<Self::Device> {
@@ -139,6 +140,10 @@ mod flex {
 
         fn describe(index: usize) -> String {
             cpu_slot(index)
+        }
+
+        fn is_fast_in(precision: Precision) -> bool {
+            precision == Precision::F32 || (precision == Precision::Bf16 && MatrixUnit::of_machine().is_some())
         }
 
         /// In a pool of the replica's own: it computes itself, instead of waking others and sleeping until they are
@@ -243,8 +248,8 @@ mod cuda {
             toolchain().as_ref().ok().map(ToString::to_string)
         }
 
-        fn use_cudnn(devices: &[usize]) -> std::result::Result<(), String> {
-            kiln_ops::use_cudnn(devices)
+        fn use_cudnn(index: usize) -> std::result::Result<(), String> {
+            kiln_ops::use_cudnn(index)
         }
     }
 }

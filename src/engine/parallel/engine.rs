@@ -73,12 +73,11 @@ pub type Mark = Payload;
 /// in all processes; a call that another thread makes at the same time waits. Each call ends within `limit` and returns
 /// when its result is in memory; after an error the engine must not be used again.
 pub trait DeviceEngine: Send + Sync {
-    /// Marks the work that is queued on this process's device now, on its default stream or on all; `None` if this
-    /// driver cannot mark all streams at once.
+    /// Marks the work that is queued on the default stream of this process's device now.
     ///
     /// # Errors
     /// A [`Symptom`] if the device fails.
-    fn mark(&self, all_streams: bool) -> Result<Option<Mark>, Symptom>;
+    fn mark(&self) -> Result<Mark, Symptom>;
 
     /// Element-wise sum of `own` over all processes into `sum`, another tensor of this size and type, in the engine's
     /// own order; the same bits on all processes. The work before `after` has computed `own`.

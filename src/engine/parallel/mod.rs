@@ -100,7 +100,6 @@ pub use strategy::DataParallel;
 pub use sums::Share;
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
 pub use task_model::{Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
-pub use tensors::after_queued;
 pub use threads::PATIENCE;
 pub use timing::{Times, Timing, time_copy, time_units};
 pub use validate::{Evaluation, evaluate_shard, merged};

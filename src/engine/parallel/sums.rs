@@ -13,17 +13,16 @@ use burn::tensor::Tensor;
 use kiln_ops::statistics::Payload;
 use kiln_ops::{HostOps, Shared, primitive, tensor};
 
-use super::tensors::{Exchange, Flat, joined, mark_of, moved};
+use super::tensors::{Exchange, Flat, Ready, joined, moved, queued};
 use super::tree::{fold, roots};
-use super::{Broken, Collective, DeviceEngine, HostBackend, Key, Mark, Peers, ReducePrecision, Symptom};
+use super::{Broken, Collective, DeviceEngine, HostBackend, Key, Peers, ReducePrecision, Symptom};
 
 /// A replica's share of a sum: some flat tensors, one after the other.
 pub struct Share<B: HostOps> {
     values: Shared<B>,
-    /// Of the sum, if an engine takes it from device to device, and in its own order: memory, and an event that fires
-    /// after all work queued when that was taken: the work that computes the share, and work of the memory's previous
-    /// owner.
-    destination: Option<(Shared<B>, Mark)>,
+    /// Of the sum, if an engine takes it from device to device, and in its own order: memory, and the end of all work
+    /// queued when that was taken: the work that computes the share, and work of the memory's previous owner.
+    destination: Option<(Shared<B>, Ready)>,
     device: B::Device,
 }
 
@@ -38,11 +37,11 @@ impl<B: HostBackend> Share<B> {
         let mut values = B::share(primitive(whole));
         let beside = |devices: &dyn DeviceEngine| -> Result<_, Symptom> {
             let mut sum = B::share(primitive(Tensor::<B, 1>::empty(form.0, (&device, form.1))));
-            let mark = mark_of::<B, 2>(devices, [&mut values, &mut sum])?;
-            Ok(mark.map(|mark| (sum, mark)))
+            let ready = queued::<B, 2>(devices, [&mut values, &mut sum])?;
+            Ok((sum, ready))
         };
         let destination = collective.devices().filter(|_| !collective.is_ordered()).map(beside).transpose();
-        let destination = destination.map_err(|symptom| Broken::Replica(symptom.0))?.flatten();
+        let destination = destination.map_err(|symptom| Broken::Replica(symptom.0))?;
         Ok(Self { values, destination, device })
     }
 
@@ -70,6 +69,8 @@ impl<B: HostBackend> Share<B> {
                 shares = shares.into_iter().map(Flat::rounded).collect();
             }
             let (place, ready) = destination.map(|(sum, ready)| (tensor(sum), ready)).unzip();
+            let ready = ready.map(|ready: Ready| ready()).transpose();
+            let ready = ready.map_err(|symptom| Broken::Replica(symptom.0))?;
             let by = peers.map(|peers| Exchange { peers, key, limit, ready });
             let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
             Ok(Arc::new(primitive(sum)) as Payload)

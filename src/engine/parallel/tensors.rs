@@ -165,40 +165,29 @@ fn filled<B: HostBackend>(
     filled: Tensor<B::Below, 1>,
     act: impl FnOnce(&dyn DeviceEngine, [Memory; 2], &Mark) -> Result<(), Symptom>,
 ) -> Result<Tensor<B::Below, 1>, Broken> {
-    let device = own.device();
     let (mut own, mut filled) = (primitive(own), primitive::<B::Below, 1>(filled));
     let hidden = || Symptom("the backend does not show its memory".into());
     let devices = peers.tensors.as_deref().expect("tensors do not go through the host");
     peers.with_all(key, || {
+        let ready = ready.map_or_else(|| queued::<B, 2>(devices, [&mut own, &mut filled])?(), Ok)?;
         let [own, filled] = [&mut own, &mut filled].map(|tensor| B::memory(tensor));
-        let memory = [own.ok_or_else(hidden)?, filled.ok_or_else(hidden)?];
-        let ready = ready.map_or_else(|| after_queued::<B>(devices, &device), Ok)?;
-        act(devices, memory, &ready)
+        act(devices, [own.ok_or_else(hidden)?, filled.ok_or_else(hidden)?], &ready)
     })?;
     drop(own);
     Ok(tensor(filled))
 }
 
-/// A mark after the work that is queued on a device; where the driver sets none, waits for this work.
-///
-/// # Errors
-/// A [`Symptom`] if the device fails.
-pub fn after_queued<B: HostBackend>(devices: &dyn DeviceEngine, device: &B::Device) -> Result<Mark, Symptom> {
-    if let Some(mark) = devices.mark(B::HIDES_STREAMS)? {
-        return Ok(mark);
-    }
-    B::Below::sync(device).map_err(|failure| Symptom(format!("the device failed: {failure}")))?;
-    Ok(Arc::new(()))
-}
+/// Where an engine is called: waits for the work that was queued when this was made, or gives its mark.
+pub(super) type Ready = Box<dyn FnOnce() -> Result<Mark, Symptom> + Send + Sync>;
 
-/// As [`after_queued`] for the work that computes `values`, without waiting for it: `None` where no mark can be set.
-pub(super) fn mark_of<B: HostBackend, const N: usize>(
+/// What an engine waits for that reads or writes these tensors, of one device: the work that is queued now.
+pub(super) fn queued<B: HostBackend, const N: usize>(
     devices: &dyn DeviceEngine,
-    values: [&mut Shared<B>; N],
-) -> Result<Option<Mark>, Symptom> {
-    if B::HIDES_STREAMS {
-        // Once it has shown the memory, the work that writes to it is queued.
-        values.map(|values| drop(B::memory(values)));
+    tensors: [&mut Shared<B>; N],
+) -> Result<Ready, Symptom> {
+    if let Some(wait) = B::fence(tensors) {
+        return Ok(Box::new(move || wait().map(|()| Arc::new(()) as Mark).map_err(Symptom)));
     }
-    devices.mark(B::HIDES_STREAMS)
+    let mark = devices.mark()?;
+    Ok(Box::new(move || Ok(mark)))
 }

@@ -13,15 +13,15 @@ use burn::tensor::ops::FloatTensor;
 use kiln_ops::{primitive, tensor};
 use kiln_system::{Error, Result};
 
-use super::tensors::{Exchange, Flat, mark_of};
-use super::{Broken, Collective, HostBackend, Key, Mark};
+use super::tensors::{Exchange, Flat, Ready, queued};
+use super::{Broken, Collective, HostBackend, Key};
 
 const DIMENSIONS: usize = 6;
 /// The number of dimensions, their sizes, and whether channels are innermost.
 type Head = [u64; DIMENSIONS + 2];
 
-/// A vector, and an event that fires after the work that computes it.
-type Job<B> = (Key, Flat<B>, Option<Mark>);
+/// A vector, and the end of the work that computes it.
+type Job<B> = (Key, Flat<B>, Option<Ready>);
 /// To the thread that sends from device to device.
 pub(super) type Outbox<B> = SyncSender<Job<B>>;
 
@@ -39,6 +39,7 @@ pub(super) fn outbox<B: HostBackend>(
     let deliver = move |(key, values, ready): Job<B>| {
         group.asked(key, worker)?;
         let peers = group.wire(ends).expect("the wire stays");
+        let ready = ready.map(|ready| ready()).transpose().map_err(|symptom| Broken::Replica(symptom.0))?;
         values.send(&Exchange { peers, key, limit: group.threads.limit(key), ready })
     };
     let group = everyone.clone();
@@ -60,8 +61,8 @@ pub(super) fn send<B: HostBackend>(
     let (head, values) = in_order::<B>(values);
     let mut values = B::share(values);
     let devices = everyone.wire([everyone.rank(), worker]).and_then(|wire| wire.tensors.as_deref());
-    let ready = devices.map(|devices| mark_of::<B, 1>(devices, [&mut values])).transpose();
-    let ready = ready.map_err(|symptom| Broken::Replica(symptom.0))?.flatten();
+    let ready = devices.map(|devices| queued::<B, 1>(devices, [&mut values])).transpose();
+    let ready = ready.map_err(|symptom| Broken::Replica(symptom.0))?;
     everyone.send(key, worker, bytemuck::cast_slice(&head))?;
     // The thread ends before the channel only with the group, whose verdict the next call returns.
     drop(outbox.send((key, Flat(tensor(values)), ready)));

@@ -1,11 +1,12 @@
 //! Convolutions by cuDNN on CubeCL's memory.
 //!
-//! cuDNN computes on a stream of its own. CubeCL keeps its streams to itself, so that marks of the whole context order
-//! both: cuDNN's work comes after all that is queued, and all that is queued later comes after it, without the host.
+//! cuDNN computes on a stream of its own. CubeCL keeps its stream to itself, so that marks of the whole device order
+//! both: cuDNN's work comes after all that is queued, and all that is queued later comes after it, without the host. So
+//! it would wait for collectives, too: the process must have one device and no others to meet.
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::Arc;
 
 use burn::backend::cuda::CudaDevice;
 use burn::tensor::{DType, Shape};
@@ -20,61 +21,63 @@ use super::row_layout::{images, rows};
 use crate::nvidia::Stream;
 use crate::nvidia::cudnn::{Convolution, Handle, Library, Plan, Product};
 
-static LIBRARY: OnceLock<Arc<Library>> = OnceLock::new();
-static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
+/// Of the one device that uses cuDNN, by its index.
+static DEVICE: Mutex<Option<(usize, Device)>> = Mutex::new(None);
 
 struct Device {
-    stream: Arc<Stream>,
-    handle: Handle,
     /// With the type of the result; `None` of what cuDNN refuses.
     plans: HashMap<Convolution, Option<(Plan, DType)>>,
+    handle: Handle,
+    stream: Arc<Stream>,
 }
 
-/// Lets cuDNN compute the convolutions of this process on `devices`, each checked where it is first used.
+/// Lets cuDNN compute the convolutions of this process, which are all on the device `index`, each checked where it is
+/// first used.
 ///
 /// # Errors
 /// What is missing and the remedy, in one line.
-pub fn use_cudnn(devices: &[usize]) -> Result<(), String> {
-    let library = Library::find()?;
-    for index in devices {
-        let stream = Stream::new(*index)?;
-        if stream.mark(true)?.is_none() {
-            return Err(
-                "CUDA's driver is older than 12.5, with which cuDNN can wait for CubeCL; update the driver".into()
-            );
-        }
-        let handle = Handle::new(library.clone(), Some(stream.clone()))?;
-        DEVICES.lock().insert(*index, Device { stream, handle, plans: HashMap::new() });
-    }
-    LIBRARY.get_or_init(|| library);
+pub fn use_cudnn(index: usize) -> Result<(), String> {
+    let (library, stream) = (Library::find()?, Stream::new(index)?);
+    stream.follow_all()?;
+    let handle = Handle::new(library, Some(stream.clone()))?;
+    DEVICE.lock().get_or_insert((index, Device { plans: HashMap::new(), handle, stream }));
     Ok(())
 }
 
 pub(super) fn is_on() -> bool {
-    LIBRARY.get().is_some()
+    DEVICE.lock().is_some()
 }
 
 /// The result, `[outer, channels, height, width]`, of the product of two tensors of that form; `None` if cuDNN refuses
 /// it.
 pub(super) fn product<R: CubeRuntime>(convolution: &Convolution, factors: [CubeTensor<R>; 2]) -> Option<CubeTensor<R>> {
     let index = (&factors[0].device as &dyn Any).downcast_ref::<CudaDevice>()?.index;
-    let mut devices = DEVICES.lock();
-    let device = devices.get_mut(&index)?;
-    let (handle, refused) = (&device.handle, |why: String| tracing::warn!("{convolution:?}: {why}"));
-    // Not every engine writes f32 from half types.
-    let plan = |result| Plan::new(handle, &Convolution { result, ..convolution.clone() }).map(|plan| (plan, result));
-    let new = || plan(convolution.result).or_else(|_| plan(convolution.dtype)).map_err(refused).ok();
-    let (plan, result) = device.plans.entry(convolution.clone()).or_insert_with(new).as_ref()?;
-    let found = queued(plan, device, &Convolution { result: *result, ..convolution.clone() }, factors);
-    let found = cast(found.map_err(refused).ok()?, convolution.result);
+    let mut device = DEVICE.lock();
+    let Device { plans, handle, stream } = device.as_mut().filter(|device| device.0 == index).map(|it| &mut it.1)?;
+    let with = |result| Convolution { result, ..convolution.clone() };
+    let refused = |why: String| tracing::warn!("{convolution:?} is not computed by cuDNN: {why}");
+    let plan = plans.entry(convolution.clone()).or_insert_with(|| {
+        let plan = |result| Plan::new(handle, &with(result)).map(|plan| (plan, result));
+        // Not every engine writes f32 from half types.
+        let found = plan(convolution.result);
+        let found =
+            if convolution.dtype == convolution.result { found } else { found.or_else(|_| plan(convolution.dtype)) };
+        found.map_err(refused).ok()
+    });
+    let (chosen, result) = plan.as_ref()?;
+    let Ok(found) = queued(chosen, (handle, stream), &with(*result), factors).map_err(refused) else {
+        *plan = None;
+        return None;
+    };
+    let found = images(cast(found, convolution.result));
     // The update reads the gradients of weights as they lie.
-    Some(if convolution.product == Product::WeightGradient { into_contiguous(images(found)) } else { images(found) })
+    Some(if convolution.product == Product::WeightGradient { into_contiguous(found) } else { found })
 }
 
 /// `[outer, height, width, channels]`.
 fn queued<R: CubeRuntime>(
     plan: &Plan,
-    Device { stream, handle, .. }: &Device,
+    (handle, stream): (&Handle, &Arc<Stream>),
     convolution: &Convolution,
     factors: [CubeTensor<R>; 2],
 ) -> Result<CubeTensor<R>, String> {
@@ -98,11 +101,11 @@ fn queued<R: CubeRuntime>(
         Product::WeightGradient => [left, result, right],
         Product::InputGradient => [result, right, left],
     };
-    let before = stream.mark(true)?.ok_or("the driver marks no context")?;
-    stream.wait_for(&before)?;
+    stream.follow_all()?;
     // SAFETY: the memory has the shapes of the convolution; what is freed here is used again by later work alone, which
     // waits for this.
-    unsafe { plan.run(handle, memory, workspace) }?;
-    stream.precede_all()?;
-    Ok(made)
+    let ran = unsafe { plan.run(handle, memory, workspace) };
+    // Part of it may be queued even after an error.
+    stream.precede_all().unwrap_or_else(|why| panic!("the device failed after a convolution: {why}"));
+    ran.map(|()| made)
 }

@@ -11,10 +11,9 @@ use cubecl::cuda::CudaRuntime;
 
 use crate::Memory;
 
-/// The memory of a tensor of CUDA's runtime; `None` for others, and if the device fails.
+/// The memory of a tensor of CUDA's runtime; `None` for others.
 ///
-/// CubeCL's thread launches kernels in the order in which they were submitted. Once it has answered, those that write to
-/// this memory are queued on the device, and so are those of its previous owner.
+/// Kernels that write to it may still be queued: its own, and those of the tensor that had this memory before.
 pub(super) fn of_cuda<R: CubeRuntime>(x: &mut CubeTensor<R>) -> Option<Memory> {
     *x = into_contiguous_aligned(x.clone());
     let client = (&x.client as &dyn Any).downcast_ref::<ComputeClient<CudaRuntime>>()?;

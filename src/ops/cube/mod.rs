@@ -36,6 +36,7 @@ use burn_ir::{BackendIr, InitOperationIr, OperationIr};
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
+use parking_lot::Mutex;
 
 #[cfg(feature = "cuda")]
 pub use cudnn::use_cudnn;
@@ -43,7 +44,7 @@ pub use cudnn::use_cudnn;
 #[cfg(feature = "cuda")]
 use super::Memory;
 use super::traffic::late_reading;
-use super::{HostOps, Later};
+use super::{Fence, HostOps, Later};
 
 /// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more. Compiled
 /// kernels are kept in `kernels`, or where cubecl.toml says.
@@ -89,11 +90,20 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         Self::Below::float_add(left, right)
     }
 
-    const HIDES_STREAMS: bool = true;
-
     #[cfg(feature = "cuda")]
     fn memory(x: &mut CubeTensor<R>) -> Option<Memory> {
         memory::of_cuda(x)
+    }
+
+    fn fence<const N: usize>(x: [&mut CubeTensor<R>; N]) -> Option<Fence> {
+        let clients = x.map(|x| {
+            *x = into_contiguous_aligned(x.clone());
+            x.client.clone()
+        });
+        // It is set on the one stream now; its future, which other threads must not share, only waits.
+        let reached = Mutex::new(clients.first()?.sync());
+        let failed = |failure| format!("the device failed: {failure}").replace('\n', " ");
+        Some(Box::new(move || burn::tensor::read_sync(reached.into_inner()).map_err(failed)))
     }
 
     fn add_moments(left: [CubeTensor<R>; 2], right: [CubeTensor<R>; 2], counts: [f64; 2]) -> [CubeTensor<R>; 2] {

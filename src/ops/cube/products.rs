@@ -149,11 +149,8 @@ fn product<R: CubeRuntime>(
     direct: impl FnOnce([CubeTensor<R>; 2]) -> CubeTensor<R>,
 ) -> CubeTensor<R> {
     let (device, dtype) = (factors[0].device.clone(), factors[0].dtype);
-    let mut candidates: Vec<_> = kernels(&factors[0].client, dtype).iter().copied().map(Candidate::Units).collect();
-    #[cfg(feature = "cuda")]
-    if super::cudnn::is_on() {
-        candidates.insert(0, Candidate::CuDnn);
-    }
+    let units = kernels(&factors[0].client, dtype).iter().copied().map(Candidate::Units);
+    let candidates: Vec<_> = cudnn().into_iter().chain(units).collect();
     let trusted = |factors: [_; 2]| direct(factors.map(|factor| cast_as_laid(factor, DType::F32)));
     if candidates.is_empty() {
         return trusted(factors);
@@ -164,6 +161,14 @@ fn product<R: CubeRuntime>(
         Candidate::Units(kernel) => by_units(factors.clone(), kernel),
     };
     first_right(&device, convolution.clone(), &candidates, run, || trusted(factors.clone()))
+}
+
+fn cudnn() -> Option<Candidate> {
+    #[cfg(feature = "cuda")]
+    let found = super::cudnn::is_on().then_some(Candidate::CuDnn);
+    #[cfg(not(feature = "cuda"))]
+    let found = None;
+    found
 }
 
 #[derive(Debug, Clone, Copy)]

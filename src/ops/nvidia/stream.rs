@@ -1,7 +1,7 @@
 //! A stream of its own for NCCL or cuDNN on a CUDA device, by the driver's interface, which all runtimes share.
 //!
-//! Its work comes after a mark in a backend's: LibTorch computes on the default stream; CubeCL keeps its streams to
-//! itself, so that they are marked, and wait, all at once. Drivers from CUDA 12.5 on can do that.
+//! Its work comes after that of a backend. LibTorch computes on the default stream, which can be marked. CubeCL keeps
+//! its stream to itself: all streams of the device are marked, and wait, at once, as drivers from CUDA 12.5 on can.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
@@ -50,7 +50,7 @@ functions! {
 /// Without those of 12.5 where the driver is older.
 type Functions = (Driver, Option<ContextEvents>);
 
-fn functions() -> Result<Functions, String> {
+fn loaded() -> Result<Functions, String> {
     // SAFETY: CUDA's driver, whose constructors may run at any time.
     let library = unsafe { load("libcuda.so.1".as_ref()) }?;
     // SAFETY: the types are those of cuda.h.
@@ -93,7 +93,7 @@ impl Stream {
     /// What the driver says; so below.
     pub fn new(index: usize) -> Result<Arc<Self>, String> {
         static FUNCTIONS: LazyLock<Result<Functions, String>> =
-            LazyLock::new(|| functions().map_err(|error| format!("CUDA's driver: {error}")));
+            LazyLock::new(|| loaded().map_err(|error| format!("CUDA's driver: {error}")));
         let (driver, context_events) = FUNCTIONS.as_ref().map_err(Clone::clone)?;
         let (mut device, mut context) = (0, null_mut());
         // SAFETY: they write one value each, as declared in cuda.h.
@@ -131,34 +131,39 @@ impl Stream {
         }
     }
 
-    /// Marks the work that is queued now on the default stream, LibTorch's, or on all; `None` if the driver does not
-    /// mark all of them.
-    pub fn mark(self: &Arc<Self>, all_streams: bool) -> Result<Option<Event>, String> {
+    /// Marks the work that is queued on the default stream, LibTorch's, now.
+    pub fn mark(self: &Arc<Self>) -> Result<Event, String> {
         self.within(|| {
             let event = self.event()?;
-            if all_streams {
-                // SAFETY: the context and the event live.
-                let record = |events: &ContextEvents| unsafe { (events.record)(self.context, event.event) };
-                return Ok((self.context_events.map(record) == Some(SUCCESS)).then_some(event));
-            }
             // SAFETY: both handles live; null is the default stream.
             check(unsafe { (self.driver.event_record)(event.event, null_mut()) }, "record an event")?;
-            Ok(Some(event))
+            Ok(event)
         })
     }
 
-    /// Lets the later work of all streams of the device wait for this one's.
+    /// Lets this stream's later work wait for what is queued on all streams of the device now.
+    pub fn follow_all(self: &Arc<Self>) -> Result<(), String> {
+        self.within(|| {
+            let (events, event) = (self.context_events()?, self.event()?);
+            // SAFETY: the context and the event live.
+            check(unsafe { (events.record)(self.context, event.event) }, "mark all streams")?;
+            self.wait_for(&event)
+        })
+    }
+
+    /// Lets the later work of all streams of the device wait for what is queued on this one now.
     pub fn precede_all(self: &Arc<Self>) -> Result<(), String> {
         self.within(|| {
-            let event = self.event()?;
-            // SAFETY: all handles live.
+            let (events, event) = (self.context_events()?, self.event()?);
+            // SAFETY: both handles live.
             check(unsafe { (self.driver.event_record)(event.event, self.stream) }, "record an event")?;
-            let wait = |events: &ContextEvents| unsafe { (events.wait)(self.context, event.event) };
-            match self.context_events.map(wait) {
-                Some(code) => check(code, "let all streams wait"),
-                None => Err("CUDA's driver: it is older than CUDA 12.5".into()),
-            }
+            // SAFETY: the context and the event live.
+            check(unsafe { (events.wait)(self.context, event.event) }, "let all streams wait")
         })
+    }
+
+    fn context_events(&self) -> Result<&ContextEvents, String> {
+        self.context_events.ok_or_else(|| "CUDA's driver is older than 12.5; update it".into())
     }
 
     fn event(self: &Arc<Self>) -> Result<Event, String> {

@@ -162,10 +162,10 @@ impl Nccl {
 }
 
 impl DeviceEngine for Nccl {
-    fn mark(&self, all_streams: bool) -> Result<Option<Mark>, Symptom> {
+    fn mark(&self) -> Result<Mark, Symptom> {
         match &self.stream {
-            Some(stream) => Ok(stream.mark(all_streams).map_err(Symptom)?.map(|event| Arc::new(event) as Mark)),
-            None => Ok(Some(Arc::new(()))),
+            Some(stream) => stream.mark().map(|event| Arc::new(event) as Mark).map_err(Symptom),
+            None => Ok(Arc::new(())),
         }
     }
 

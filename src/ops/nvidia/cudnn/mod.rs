@@ -106,16 +106,19 @@ impl Handle {
     /// Those of cuDNN.
     pub fn new(library: Arc<Library>, stream: Option<Arc<Stream>>) -> Result<Self, String> {
         let mut made = Self { library, handle: null_mut(), stream };
-        let mut handle = null_mut();
-        made.within(|| {
-            let functions = &made.library.0;
+        made.handle = made.within(|| {
+            let mut handle = null_mut();
             // SAFETY: it writes one handle.
-            made.library.check(unsafe { (functions.create)(&mut handle) }, "start")?;
-            let Some(stream) = &made.stream else { return Ok(()) };
-            // SAFETY: both handles live.
-            made.library.check(unsafe { (functions.set_stream)(handle, stream.handle()) }, "take a stream")
+            made.library.check(unsafe { (made.library.0.create)(&mut handle) }, "start").map(|()| handle)
         })?;
-        made.handle = handle;
+        if let Some(stream) = &made.stream {
+            let take = || {
+                // SAFETY: both handles live.
+                made.library
+                    .check(unsafe { (made.library.0.set_stream)(made.handle, stream.handle()) }, "take a stream")
+            };
+            made.within(take)?;
+        }
         Ok(made)
     }
 

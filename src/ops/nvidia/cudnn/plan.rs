@@ -47,8 +47,11 @@ const CROSS_CORRELATION: c_int = 1;
 const HEURISTICS: [c_int; 2] = [3, 2];
 /// Engines that are looked at, of those that the heuristics name.
 const ENGINES: usize = 24;
-/// `CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC`.
-const NONDETERMINISTIC: c_int = 4;
+/// Sums in less than f32, and bits that differ between runs: `CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION` and
+/// `CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC`. f32 may be rounded to TF32, unless the environment forbids that.
+const UNWANTED: [c_int; 2] = [2, 4];
+/// The most bytes that an engine may want beside the tensors.
+const WORKSPACE: usize = 1 << 30;
 /// Of memory, in bytes.
 const ALIGNMENT: i64 = 16;
 
@@ -167,16 +170,18 @@ impl Plan {
                 let graph = Value::Descriptor(&parts[0]);
                 let asked = [(HEURISTIC_GRAPH, graph), (HEURISTIC_MODE, Value::HeuristicMode(mode))];
                 let Ok(heuristics) = Descriptor::new(&handle.library, Kind::Heuristics, &asked) else { continue };
-                for config in heuristics.descriptors(HEURISTIC_RESULTS, Kind::EngineConfig, ENGINES)? {
-                    if is_deterministic(&config)
+                let configs = heuristics.descriptors(HEURISTIC_RESULTS, Kind::EngineConfig, ENGINES);
+                for config in configs.unwrap_or_default() {
+                    if is_wanted(&config).unwrap_or(false)
                         && let Ok((plan, workspace)) = compiled(handle, &config)
+                        && workspace <= WORKSPACE
                     {
                         parts.extend([config, heuristics]);
                         return Ok(Self { plan, workspace, _parts: parts });
                     }
                 }
             }
-            Err("cuDNN has no engine for it that gives the same bits every time".into())
+            Err("cuDNN has no engine for it that sums in f32 and gives the same bits every time".into())
         })
     }
 
@@ -191,8 +196,8 @@ impl Plan {
     /// Those of cuDNN, and memory that is not aligned to 16 bytes.
     ///
     /// # Safety
-    /// The plan is of this handle; the memory has the sizes of the convolution and of the workspace, and stays until the
-    /// work is done.
+    /// The plan is of this handle; the memory has the sizes of the convolution and of the workspace, and stays until
+    /// the work is done.
     pub unsafe fn run(&self, handle: &Handle, memory: [Pointer; 3], workspace: Pointer) -> Result<(), String> {
         if memory.iter().any(|pointer| pointer.align_offset(ALIGNMENT as usize) != 0) {
             return Err(format!("memory is not aligned to {ALIGNMENT} bytes"));
@@ -211,10 +216,11 @@ impl Plan {
     }
 }
 
-fn is_deterministic(config: &Descriptor) -> bool {
-    let engine = config.descriptors(CONFIG_ENGINE, Kind::Engine, 1);
-    let notes = engine.and_then(|engine| engine.iter().map(|it| it.notes(ENGINE_NOTES)).collect::<Result<Vec<_>, _>>());
-    notes.is_ok_and(|notes| notes.iter().any(|notes| !notes.contains(&NONDETERMINISTIC)))
+/// Whether its engine has none of the unwanted properties.
+fn is_wanted(config: &Descriptor) -> Result<bool, String> {
+    let engine = config.descriptors(CONFIG_ENGINE, Kind::Engine, 1)?;
+    let notes = engine.first().ok_or("there is no engine")?.notes(ENGINE_NOTES)?;
+    Ok(!notes.iter().any(|note| UNWANTED.contains(note)))
 }
 
 /// The engine's plan, and the bytes of its workspace; an error if it refuses the graph.
