@@ -16,6 +16,7 @@ mod conv;
 mod cudnn;
 #[cfg(feature = "wgpu")]
 mod driver;
+mod fences;
 #[path = "../files.rs"]
 mod files;
 #[cfg(feature = "flex")]
