@@ -46,7 +46,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     let expected = trusted();
     let client = expected.client.clone();
     // Surfaces earlier errors first, so that no candidate is blamed for them.
-    client.flush().unwrap_or_else(|error| panic!("the device failed before {:?}: {error:?}", key.1));
+    client.flush().unwrap_or_else(|error| panic!("the device failed before {}: {error:?}", key.1));
     let (mut chosen, mut found) = (candidates.len(), None);
     for (place, kernel) in candidates.iter().enumerate() {
         let Some(result) = run(*kernel) else { continue };
@@ -54,7 +54,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
         let Some(is_right) = agrees([difference, largest]) else { return expected };
         if !is_right {
             tracing::warn!(
-                "{:?} by the kernel {kernel:?} is off by {difference:.1e} where values reach {largest:.1e}: another \
+                "{} by the kernel {kernel:?} is off by {difference:.1e} where values reach {largest:.1e}: another \
                  kernel computes it",
                 key.1
             );
@@ -64,7 +64,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
         break;
     }
     if chosen == candidates.len() {
-        tracing::warn!("{:?}: no faster kernel computes it than Burn's direct convolution", key.1);
+        tracing::warn!("no faster kernel than Burn's direct convolution computes {}", key.1);
     }
     CHOSEN.lock().insert(key, chosen);
     found.unwrap_or(expected)

@@ -55,7 +55,7 @@ pub(super) fn product<R: CubeRuntime>(convolution: &Convolution, factors: [CubeT
     let mut device = DEVICE.lock();
     let Device { plans, handle, stream } = device.as_mut().filter(|device| device.0 == index).map(|it| &mut it.1)?;
     let with = |result| Convolution { result, ..convolution.clone() };
-    let refused = |why: String| tracing::warn!("{convolution:?} is not computed by cuDNN: {why}");
+    let refused = |why: String| tracing::warn!("cuDNN does not compute {convolution}: {why}");
     let plan = plans.entry(convolution.clone()).or_insert_with(|| {
         let plan = |result| Plan::new(handle, &with(result)).map(|plan| (plan, result));
         // Not every engine writes f32 from half types.

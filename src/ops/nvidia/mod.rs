@@ -1,6 +1,6 @@
 //! Libraries for NVIDIA's devices that are loaded at run time: streams of the driver, and convolutions by cuDNN.
 //!
-//! Nothing here knows tensors or backends: memory is a pointer and a shape.
+//! Nothing here knows backends or their tensors: memory is a pointer and a shape.
 
 pub mod cudnn;
 mod stream;

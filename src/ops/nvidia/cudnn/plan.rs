@@ -4,6 +4,7 @@
 //! computes, and so the bits of a run, depends on the sizes, the card and cuDNN's version alone.
 
 use std::ffi::c_int;
+use std::fmt;
 
 use burn::tensor::DType;
 
@@ -147,6 +148,18 @@ impl Convolution {
             [(GRAPH_HANDLE, Value::Handle(handle.handle)), (GRAPH_OPERATIONS, Value::Descriptor(&operation))];
         let graph = Descriptor::new(library, Kind::Graph, &attributes)?;
         Ok(vec![graph, operation, sliding, x, w, y])
+    }
+}
+
+impl fmt::Display for Convolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.product {
+            Product::Forward => "convolution",
+            Product::WeightGradient => "weight gradient",
+            Product::InputGradient => "input gradient",
+        };
+        let Self { x, w, stride, dtype, .. } = self;
+        write!(f, "the {name} of images {x:?} with kernels {w:?}, stride {stride}, in {dtype:?}")
     }
 }
 
