@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::backend::LibTorch;
 use kiln_engine::optim::OptimizerKind;
-use kiln_engine::parallel::{HostBackend, NewGraph, Recorded};
+use kiln_engine::parallel::{BnStatistics, HostBackend, NewGraph, Recorded};
 use kiln_engine::state::sha256;
 use kiln_ops::{Graph, Precision};
 use kiln_training::Stem;
 
 use crate::reference::run::{Experiment, Setup};
-use crate::small::{narrow, plan_of, setup, train_with, try_train};
+use crate::small::{narrow, plan_of, setup, train_together, train_with, try_train};
 use crate::stages::{outcome, reports};
 
 type Torch = LibTorch<f32>;
 type Change = fn(&mut Setup);
 
-/// Five batches of an epoch have a shape, the sixth has another.
-const IMAGES: usize = 22;
+/// Five batches of an epoch have a shape, the sixth has another; of two replicas the first one's is the same.
+const IMAGES: usize = 23;
 
 fn experiment(change: impl FnOnce(&mut Setup)) -> Experiment {
     let mut setup = setup(1, 4, 0.05);
@@ -66,7 +66,7 @@ impl Graph for Idle {
     }
 }
 
-/// Refuses, after a part of the work or before.
+/// Refuses before the work.
 struct Refusing;
 
 impl Graph for Refusing {
@@ -82,6 +82,14 @@ impl Graph for Refusing {
 const AGAIN: NewGraph = || Ok(Box::new(Again));
 const IDLE: NewGraph = || Ok(Box::new(Idle));
 const REFUSING: NewGraph = || Ok(Box::new(Refusing));
+
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// Of four graphs of two replicas one refuses.
+const ONE_REFUSES: NewGraph = || {
+    let refuses = MADE.fetch_add(1, Ordering::Relaxed) % 4 == 2;
+    Ok(if refuses { Box::new(Refusing) as Box<dyn Graph> } else { Box::new(Again) })
+};
 
 /// Rates that change with every step, in two places.
 fn changing(setup: &mut Setup) {
@@ -111,8 +119,8 @@ fn replayed_steps_have_the_bits_of_others() {
     for (name, change) in cases {
         REPLAYS.store(0, Ordering::Relaxed);
         let replayed = trained(Recorded::By(AGAIN), experiment(change));
-        // Of ten steps of the shape the fourth is recorded, and replayed at once.
-        assert_eq!(REPLAYS.load(Ordering::Relaxed), 7, "{name}");
+        // Of ten steps of the shape the fourth is recorded in two parts, and replayed at once.
+        assert_eq!(REPLAYS.load(Ordering::Relaxed), 2 * 7, "{name}");
         for (what, graph) in [("other bits", IDLE), ("refused", REFUSING)] {
             assert_eq!(trained(Recorded::By(graph), experiment(change)), replayed, "{name}, {what}");
         }
@@ -125,6 +133,71 @@ fn replayed_steps_have_the_bits_of_others() {
             assert_eq!(plain.1, replayed.1, "{name}");
         }
     }
+}
+
+fn of_two_replicas(setup: &mut Setup) {
+    (setup.world_size, setup.devices, setup.batch_size) = (2, vec![0, 1], 2);
+    setup.sync_bn = false;
+    changing(setup);
+}
+
+/// What they exchange is not recorded.
+#[test]
+fn replayed_steps_of_replicas_have_the_bits_of_others() {
+    if !crate::backends::is_there::<Torch>("tch") {
+        return;
+    }
+    let clipped: Change = |setup| {
+        of_two_replicas(setup);
+        setup.optim.clip_grad_norm = 0.1;
+    };
+    let on_one_device: Change = |setup| {
+        of_two_replicas(setup);
+        setup.devices = vec![0];
+    };
+    let cases: [(&str, BnStatistics, Change); 4] = [
+        ("own statistics", BnStatistics::First, of_two_replicas),
+        ("mean statistics", BnStatistics::Mean, of_two_replicas),
+        ("clipped", BnStatistics::First, clipped),
+        ("on one device", BnStatistics::Mean, on_one_device),
+    ];
+    for (name, statistics, change) in cases {
+        let experiment = || {
+            let mut experiment = experiment(change);
+            (experiment.plan.bn_statistics, experiment.plan.threads) = (statistics, 1);
+            experiment
+        };
+        REPLAYS.store(0, Ordering::Relaxed);
+        let replayed = trained(Recorded::By(AGAIN), experiment());
+        assert_eq!(REPLAYS.load(Ordering::Relaxed), 2 * 2 * 7, "{name}");
+        for (what, graph) in [("other bits", IDLE), ("refused", REFUSING), ("refused by one", ONE_REFUSES)] {
+            assert_eq!(trained(Recorded::By(graph), experiment()), replayed, "{name}, {what}");
+        }
+        let plain = trained(Recorded::No, experiment());
+        assert!(name == "clipped" || plain == replayed, "{name}");
+    }
+}
+
+#[cfg(all(feature = "gloo", target_os = "linux"))]
+#[test]
+fn processes_replay_the_bits_of_one() {
+    use kiln_engine::parallel::World;
+
+    let trained = |world: World, others| {
+        let mut experiment = experiment(of_two_replicas);
+        (experiment.plan.recorded, experiment.plan.threads) = (Recorded::By(AGAIN), 1);
+        experiment.plan.world = world;
+        train_together::<Torch>(&narrow(Stem::Cifar), experiment, others).unwrap()
+    };
+    let world = |rank| World::staged([2, 1], rank, vec![1; 2], vec![0]);
+    let others = crate::engines::connected(&world(0), true).into_iter().enumerate();
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let start = |(rank, others)| scope.spawn(move || trained(world(rank), Some(others)));
+        let threads: Vec<_> = others.map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let alone = trained(World::new(2, vec![0, 1]), None);
+    assert_eq!(sha256(&outcome(done.swap_remove(0))), sha256(&outcome(alone)));
 }
 
 #[test]
@@ -141,11 +214,11 @@ fn what_cannot_be_recorded_is_refused() {
         |setup| setup.precision = Precision::F16,
         |setup| setup.optim.optimizer = OptimizerKind::Lars,
         |setup| setup.accumulation_steps = 2,
-        |setup| (setup.world_size, setup.devices) = (2, vec![0, 1]),
+        |setup| (setup.world_size, setup.devices, setup.sync_bn) = (2, vec![0, 1], true),
     ];
     for change in cases {
         let error = refusal(AGAIN, change);
-        assert!(error.contains("one replica, f32 or bf16") && error.contains("--cuda-graph off"), "{error}");
+        assert!(error.contains("one replica or --no-sync-bn") && error.contains("--cuda-graph off"), "{error}");
     }
     let error = refusal(|| Err("there is no CUDA device".into()), |_| ());
     assert!(error.contains("there is no CUDA device; train with --cuda-graph off"), "{error}");

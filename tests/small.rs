@@ -6,12 +6,12 @@ use burn::backend::Autodiff;
 use kiln_data::ImageSet;
 use kiln_data::synthetic::{NORMALIZATION, Split, draw};
 use kiln_engine::nn::{initialize, state_dict};
-use kiln_engine::parallel::{HostBackend, StartingPoint};
+use kiln_engine::parallel::{HostBackend, Processes, StartingPoint};
 use kiln_engine::state::{HostTensor, StateDict};
 use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
 
-use crate::reference::run::{Experiment, Recorded, Setup, plan, run_from};
+use crate::reference::run::{Experiment, Recorded, Setup, plan, run_with};
 use crate::toy;
 
 const CLASSES: usize = 10;
@@ -52,9 +52,18 @@ pub fn train_with<B: HostBackend>(config: &ModelConfig, experiment: Experiment) 
 
 /// As [`train_with`], of what may be refused.
 pub fn try_train<B: HostBackend>(config: &ModelConfig, experiment: Experiment) -> Result<Recorded> {
+    train_together::<B>(config, experiment, None)
+}
+
+/// As [`try_train`], with other processes.
+pub fn train_together<B: HostBackend>(
+    config: &ModelConfig,
+    experiment: Experiment,
+    others: Option<Processes>,
+) -> Result<Recorded> {
     let device = B::open(0).unwrap();
     let model = initialize(ResNet::<Autodiff<B>>::new(config, CLASSES, 0.0, &device), 0).unwrap();
-    run_from::<B>(experiment, config, CLASSES, &state_dict(&model), StartingPoint::default())
+    run_with::<B>(experiment, config, CLASSES, &state_dict(&model), StartingPoint::default(), others)
 }
 
 /// The gradient of the last step: what momentum holds when it forgets all else, and the rate is zero.

@@ -87,8 +87,11 @@ pub trait ConvOps: HostOps + BatchNormOps {
     }
 
     /// [`ConvOps::conv_weight`] of several weights of f32 at once, for images of `dtype`, where that takes fewer kernels
-    /// of the device.
-    fn conv_weights(_weights: Vec<FloatTensor<Self>>, _dtype: DType) -> Option<Vec<FloatTensor<Self>>> {
+    /// of the device; others do not ask for them.
+    fn conv_weights(
+        _weights: impl FnOnce() -> Vec<FloatTensor<Self>>,
+        _dtype: DType,
+    ) -> Option<Vec<FloatTensor<Self>>> {
         None
     }
 

@@ -115,7 +115,7 @@ fn weights(count: usize) -> [usize; 2] {
     let sliding = Conv2d::<Device>::new([4, 8], 3, 1, &Device::open(0).unwrap()).sliding;
     let one_by_one = || weights.iter().map(|it| Device::conv_weight(it.clone(), &x, sliding)).collect::<Vec<_>>();
     let (apart, one_by_one) = counted(one_by_one);
-    let (together, at_once) = counted(|| Device::conv_weights(weights.clone(), DType::F16).unwrap());
+    let (together, at_once) = counted(|| Device::conv_weights(|| weights.clone(), DType::F16).unwrap());
     let values = |it| to_vec(Tensor::<Device, 4>::from_primitive(TensorPrimitive::Float(it)));
     for ((weight, apart), together) in weights.into_iter().zip(apart).zip(together) {
         let expected = rounded(values(weight), Precision::F16);

@@ -66,9 +66,14 @@ pub(super) struct PreparedKernels<B: HostBackend>(Mutex<HashMap<ParamId, FloatTe
 
 impl<B: HostBackend> PreparedKernels<B> {
     pub(super) fn of<M: Module<Autodiff<B>>>(model: &M, precision: Precision) -> Self {
-        let (ids, weights): (Vec<_>, Vec<_>) = kernel_weights(model).into_iter().unzip();
-        let prepared = (!ids.is_empty()).then(|| B::conv_weights(weights, precision.dtype())).flatten();
-        Self(Mutex::new(ids.into_iter().zip(prepared.into_iter().flatten()).collect()))
+        let mut ids = Vec::new();
+        let weights = || {
+            let (those, weights): (_, Vec<_>) = kernel_weights(model).into_iter().unzip();
+            ids = those;
+            weights
+        };
+        let prepared = B::conv_weights(weights, precision.dtype()).unwrap_or_default();
+        Self(Mutex::new(ids.into_iter().zip(prepared).collect()))
     }
 }
 

@@ -88,5 +88,11 @@ pub enum Recorded {
     By(NewGraph),
 }
 
+impl Recorded {
+    pub(super) fn is_on(self) -> bool {
+        !matches!(self, Self::No)
+    }
+}
+
 /// Steps between two comparisons of the replicas' weights: seldom enough to cost less than 0.5 % of small steps.
 pub const CHECK_EVERY: usize = 200;

@@ -23,6 +23,8 @@ pub enum Operation {
     Weights,
     /// The mean of batch-norm's statistics over replicas that do not synchronise them.
     RunningStatistics,
+    /// Whether all have recorded a part of the step.
+    Recording,
     EvaluationModel,
     Validation,
     /// The state that a resumed run starts from.
@@ -57,6 +59,7 @@ impl fmt::Display for Operation {
             Self::Gradients { .. } => f.write_str("gradient all-reduce"),
             Self::Weights => f.write_str("exchange of updated weights"),
             Self::RunningStatistics => f.write_str("mean of the running statistics"),
+            Self::Recording => f.write_str("agreement on recorded steps"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),

@@ -26,11 +26,14 @@ use super::stage::Turn;
 use super::{Collective, Early, Group, HostBackend, Key, Micro, Operation, Replica, Task, Wait, waiting};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
+/// The batch statistics of each micro-batch with a sample, by layer.
+pub(super) type Statistics<B> = Vec<Vec<BatchStatistics<Autodiff<B>>>>;
+
 /// What the passes of a step have computed on one replica, in addition to the gradients.
 pub(super) struct Passes<B: HostBackend> {
     pub(super) sums: Vec<Sums<B>>,
-    /// The batch statistics of each micro-batch with a sample, for the running averages.
-    pub(super) statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+    /// For the running averages.
+    pub(super) statistics: Statistics<B>,
     /// What has begun to reduce some of the gradients.
     pub(super) early: Option<Arc<Early<B>>>,
 }

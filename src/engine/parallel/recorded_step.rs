@@ -1,4 +1,4 @@
-//! A step of a single replica that records its steps; see `recording.rs`.
+//! A step of a replica that records its steps; see `recording.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,20 +7,21 @@ use kiln_ops::{Graph, primitive, tensor};
 use kiln_system::{Error, Result};
 use tracing::{info_span, warn};
 
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Sums};
 use super::passes::Passes;
-use super::recording::{Batch, Computed, Recording, State, Tried};
+use super::recording::{Batch, Norm, Passed, Places, Recording, Reduced, Results, State, Tried};
 use super::remedy::words;
 use super::replica::Flow;
-use super::{Group, HostBackend, Replica, StepReport, Task};
+use super::{Group, HostBackend, Key, Operation, Replica, StepReport, Task};
 use crate::nn::{TensorSet, counts, flat};
 use crate::optim::norms;
 
 /// Steps of a shape before the one that is recorded.
 const BEFORE: usize = 3;
 
+type Done<B> = (Vec<Sums<B>>, Norm<B>);
+
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// A step of a single replica, by `recording`.
     pub(super) fn recorded_step(
         &mut self,
         recording: &mut Recording<B, T>,
@@ -28,17 +29,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         report: StepReport,
     ) -> Result<(Option<StepReport>, Flow)> {
         let batch = self.next_batch()?;
-        let (batch, fits) = recording.placed(&self.task, batch);
+        let (batch, fits) = recording.placed(&self.task, batch, group.shares(0, self.collective.size()));
         self.rule.lock().announce(self.learner.lr_current(), &self.device);
         recording.steps += usize::from(fits);
-        let Computed { sums, norm } = match (&mut recording.graph, &recording.computed) {
-            (Some(graph), Some(computed)) if fits => {
-                let again = &mut || self.again(group, &batch, computed);
-                info_span!("replay").in_scope(|| graph.replay(again)).map_err(refused)?;
-                computed.clone()
-            }
+        let (sums, Norm(norm)) = match (&mut recording.graphs, &recording.places) {
+            (Some(graphs), Some(places)) if fits => self.replay(graphs, places, group, &batch)?,
             (Some(_), None) if fits && recording.steps > BEFORE => self.record(recording, group, &batch)?,
-            _ => self.compute(group, batch)?,
+            _ => {
+                let passed = self.pass(group, &batch)?;
+                let (sums, reduced) = (passed.sums.clone(), self.reduce(passed, group)?);
+                (sums, self.commit_reduced(&reduced)?)
+            }
         };
         let outcome = Outcome::new(report, sums, vec![norm], 1.0, true);
         let judged = self.judge(outcome)?;
@@ -46,77 +47,145 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(judged)
     }
 
-    /// What a step does on the device.
-    fn compute(&mut self, group: &Group, batch: Batch<B, T>) -> Result<Computed<B>> {
-        self.next = Some(batch);
+    /// The first part of a step, which changes no state.
+    fn pass(&mut self, group: &Group, batch: &Batch<B, T>) -> Result<Passed<B>> {
+        self.next = Some(batch.clone());
         let Passes { sums, statistics, .. } = self.passes(group, 1.0 / group.samples() as f64)?;
-        let gradients = self.packed_gradients();
+        Ok(Passed { gradients: self.packed_gradients(), sums, statistics })
+    }
+
+    /// What replicas exchange, which is not recorded.
+    fn reduce(&mut self, passed: Passed<B>, group: &Group) -> Result<Reduced<B>> {
+        let gradients = self.reduction.sum(self.key(Operation::Counts), passed.gradients, None)?;
+        Ok(Reduced { gradients, statistics: self.mean_statistics(passed.statistics, group)? })
+    }
+
+    /// The last part.
+    fn commit_reduced(&mut self, reduced: &Reduced<B>) -> Result<Norm<B>> {
+        let Reduced { gradients, statistics } = reduced.clone();
         let norms = norms(&gradients);
         // A processor has that of each tensor.
         let norm = if norms.len() == 1 { norms[0].clone() } else { tensor(B::norm(primitive(Tensor::cat(norms, 0)))) };
         let gradients = self.clipped(gradients, vec![norm.clone()], None, 1.0);
         self.commit(gradients, statistics)?;
-        Ok(Computed { sums, norm })
+        Ok(Norm(norm))
     }
 
-    /// For a graph that records nothing: the same step, which leaves its results in `place`.
-    fn again(&mut self, group: &Group, batch: &Batch<B, T>, place: &Computed<B>) {
-        let computed = self.compute(group, batch.clone()).expect("a step that was done can be done again");
-        for (place, values) in place.tensors().zip(computed.tensors()) {
-            B::put(primitive(values.clone()), primitive(place.clone()));
+    fn replay(
+        &mut self,
+        [passes, update]: &mut [Box<dyn Graph>; 2],
+        places: &Places<B>,
+        group: &Group,
+        batch: &Batch<B, T>,
+    ) -> Result<Done<B>> {
+        let Places { passed, reduced, norm } = places;
+        let again = &mut || again(passed, self.pass(group, batch));
+        info_span!("replay").in_scope(|| passes.replay(again)).map_err(refused)?;
+        reduced.set(&self.reduce(passed.clone(), group)?);
+        let again = &mut || again(norm, self.commit_reduced(reduced));
+        info_span!("replay").in_scope(|| update.replay(again)).map_err(refused)?;
+        Ok((passed.sums.clone(), norm.clone()))
+    }
+
+    /// A step whose parts are both recorded.
+    fn record(&mut self, recording: &mut Recording<B, T>, group: &Group, batch: &Batch<B, T>) -> Result<Done<B>> {
+        let [mut passes, mut update] = recording.graphs.take().expect("there are graphs to record");
+        let nothing = State { floats: Vec::new(), integers: Vec::new() };
+        let (passed, is_replayed) =
+            self.recorded(passes.as_mut(), 0, nothing, &mut |replica| replica.pass(group, batch))?;
+        let reduced = self.reduce(passed.clone(), group)?;
+        let sums = passed.sums.clone();
+        if !is_replayed {
+            return Ok((sums, self.commit_reduced(&reduced)?));
         }
+        let reduced = if self.collective.size() > 1 { reduced.owned() } else { reduced };
+        let state = self.changing();
+        let (norm, is_replayed) =
+            self.recorded(update.as_mut(), 1, state, &mut |replica| replica.commit_reduced(&reduced))?;
+        if is_replayed {
+            recording.graphs = Some([passes, update]);
+            recording.places = Some(Places { passed, reduced, norm: norm.clone() });
+        }
+        Ok((sums, norm))
     }
 
-    /// Does a step, records it, and goes back to do it once more by a replay.
-    fn record(&mut self, recording: &mut Recording<B, T>, group: &Group, batch: &Batch<B, T>) -> Result<Computed<B>> {
-        let (state, rule) = (self.changing(), self.rule.lock().copy());
-        let before = state.copy();
-        let computed = self.compute(group, batch.clone())?;
+    /// Does `work`, which changes `state`, records it, and goes back to do it once more by a replay. Returns what it
+    /// computed, and whether that is where replays will leave it: on all replicas or on none.
+    fn recorded<R: Results<B>>(
+        &mut self,
+        graph: &mut dyn Graph,
+        part: usize,
+        state: State<B>,
+        work: &mut dyn FnMut(&mut Self) -> Result<R>,
+    ) -> Result<(R, bool)> {
+        let (before, rule) = (state.copy(), self.rule.lock().copy());
+        let computed = work(self)?;
         let (after, wanted) = (state.copy(), state.checksum(&computed));
         state.set(&before);
-        let mut graph = recording.graph.take().expect("there is a graph to record");
-        // Who records nothing has done the step by that.
-        let replayed = self.captured(graph.as_mut(), group, batch).and_then(|found| {
-            state.set(&before);
-            graph.replay(&mut || self.again(group, batch, &found)).map(|()| found)
-        });
-        let why = match replayed {
-            Ok(found) if state.checksum(&found) == wanted => {
-                recording.graph = Some(graph);
-                recording.computed = Some(found.clone());
-                return Ok(found);
-            }
-            Ok(_) => "a replayed step has other bits; --deterministic leaves out kernels whose bits vary".into(),
-            Err(why) => why,
+        let captured = self.captured(graph, work);
+        // Who replays alone would not come to where the passes of the others meet.
+        let replayed = if self.all(captured.is_ok(), 2 * part)? {
+            captured.and_then(|found| {
+                // Who records nothing has done the work by that.
+                state.set(&before);
+                graph.replay(&mut || again(&found, work(self))).map(|()| found)
+            })
+        } else {
+            captured.and(Err("another replica cannot record them".into()))
         };
-        warn!("steps are not recorded: {why}");
+        let replayed = replayed.and_then(|found| {
+            let why = "a replayed step has other bits; --deterministic leaves out kernels whose bits vary";
+            if state.checksum(&found) == wanted { Ok(found) } else { Err(why.into()) }
+        });
+        if self.all(replayed.is_ok(), 2 * part + 1)?
+            && let Ok(found) = replayed
+        {
+            return Ok((found, true));
+        }
+        replayed.err().into_iter().for_each(|why: String| warn!("steps are not recorded: {why}"));
         drop(self.gradients.take());
         *self.rule.lock() = rule;
         state.set(&after);
-        Ok(computed)
+        Ok((computed, false))
     }
 
-    fn captured(&mut self, graph: &mut dyn Graph, group: &Group, batch: &Batch<B, T>) -> Tried<Computed<B>> {
+    /// Records `work`. If the graph refuses before, it is done all the same, as other replicas may meet this one in it.
+    fn captured<R>(&mut self, graph: &mut dyn Graph, work: &mut dyn FnMut(&mut Self) -> Result<R>) -> Tried<R> {
         // Nothing of before may be waited for while it records.
         B::sync(&self.device).map_err(|error| format!("{error:?}"))?;
-        let mut computed = Err("nothing was computed".into());
+        let mut computed = None;
         let recorded = graph.record(&mut || {
-            let work = AssertUnwindSafe(|| self.compute(group, batch.clone()));
-            computed = match catch_unwind(work) {
+            computed = Some(match catch_unwind(AssertUnwindSafe(|| work(self))) {
                 Ok(computed) => computed.map_err(|error| error.to_string()),
                 Err(panic) => Err(words(&*panic).into()),
-            };
+            });
         });
-        computed.and_then(|computed| recorded.map(|()| computed))
+        let computed = match computed {
+            Some(computed) => computed,
+            None => work(self).map_err(|error| error.to_string()),
+        };
+        recorded.and(computed)
     }
 
-    /// The tensors that a step changes, where they are.
+    /// Whether this holds on all replicas; `number` is that of the question in this step.
+    fn all(&self, holds: bool, number: usize) -> Result<bool> {
+        let key = Key { micro_batch: number, ..self.key(Operation::Recording) };
+        let all = self.collective.all_gather(key, vec![f64::from(u8::from(holds))], |all| all)?;
+        Ok(all.iter().flatten().all(|holds| *holds > 0.0))
+    }
+
+    /// The tensors that an update changes, where they are.
     fn changing(&self) -> State<B> {
         let model = self.model();
         let mut floats = flat(&model, TensorSet::All);
         floats.extend(self.rule.lock().memory());
         State { floats, integers: counts(&model) }
     }
+}
+
+/// For a graph that records nothing: what the same work computed, in its place.
+fn again<B: HostBackend, R: Results<B>>(place: &R, computed: Result<R>) {
+    place.set(&computed.expect("work that was done can be done again"));
 }
 
 fn refused(why: String) -> Error {

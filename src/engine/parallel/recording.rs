@@ -1,10 +1,11 @@
-//! Steps that a device replays: forward pass, backward pass and update of a batch are recorded once, and then take the
-//! host one call.
+//! Steps that a device replays: the passes of a batch are recorded once, and so is the update; then they take the host
+//! one call each. What replicas exchange in between is not recorded.
 //!
 //! What changes from step to step is on the device: the batch is written to the place of the one that was recorded, the
-//! learning rate and the number of the step to a vector. Before a step is recorded some are not, in which libraries
-//! choose their kernels; a batch of another shape never is. The first replay must leave the bits of the same step
-//! without: otherwise, and where something cannot be recorded, the run goes on without.
+//! learning rate and the number of the step to a vector, and what comes from other replicas to the place where the
+//! update was recorded to read it. Before a step is recorded some are not, in which libraries choose their kernels; a
+//! batch of another shape never is. The first replay must leave the bits of the same work without: otherwise, and where
+//! something cannot be recorded, the run goes on without, on all replicas.
 
 use burn::tensor::{Int, Tensor};
 use kiln_ops::{Graph, primitive, tensor};
@@ -12,6 +13,7 @@ use kiln_system::{Error, Result};
 
 use super::checksum::Checksum;
 use super::outcome::Sums;
+use super::passes::Statistics;
 use super::{HostBackend, Plan, Task};
 use crate::optim::OptimizerKind;
 
@@ -22,30 +24,98 @@ pub(super) type Tried<T> = std::result::Result<T, String>;
 pub(super) type Batch<B, T> = (<T as Task<B>>::Input, usize);
 
 pub(super) struct Recording<B: HostBackend, T: Task<B>> {
-    /// `None` if it has failed.
-    pub(super) graph: Option<Box<dyn Graph>>,
+    /// Of the passes and of the update; `None` if one has failed.
+    pub(super) graphs: Option<[Box<dyn Graph>; 2]>,
     /// The batch that is replayed, once there was one.
     place: Option<Batch<B, T>>,
+    /// The samples of all replicas in its step.
+    shares: Vec<usize>,
     /// Steps of its shape.
     pub(super) steps: usize,
     /// Where a replay leaves what it has computed.
-    pub(super) computed: Option<Computed<B>>,
+    pub(super) places: Option<Places<B>>,
 }
 
-/// What a step tells of its batch: sums over the samples, and the norm of the gradient.
 #[derive(Clone)]
-pub(super) struct Computed<B: HostBackend> {
-    pub(super) sums: Vec<Sums<B>>,
-    pub(super) norm: Tensor<B, 1>,
+pub(super) struct Places<B: HostBackend> {
+    pub(super) passed: Passed<B>,
+    /// What the update reads.
+    pub(super) reduced: Reduced<B>,
+    pub(super) norm: Norm<B>,
 }
 
-impl<B: HostBackend> Computed<B> {
-    pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor<B, 1>> {
-        self.sums.iter().flat_map(|sums| std::iter::once(&sums.loss).chain(&sums.counted)).chain([&self.norm])
+/// What the passes compute.
+#[derive(Clone)]
+pub(super) struct Passed<B: HostBackend> {
+    pub(super) gradients: Vec<Tensor<B, 1>>,
+    pub(super) sums: Vec<Sums<B>>,
+    pub(super) statistics: Statistics<B>,
+}
+
+/// The same of all replicas, for the update.
+#[derive(Clone)]
+pub(super) struct Reduced<B: HostBackend> {
+    pub(super) gradients: Vec<Tensor<B, 1>>,
+    pub(super) statistics: Statistics<B>,
+}
+
+/// That of the gradient, `[1]`, which the update computes.
+#[derive(Clone)]
+pub(super) struct Norm<B: HostBackend>(pub(super) Tensor<B, 1>);
+
+/// What recorded work reads or leaves: the order of its tensors is always the same.
+pub(super) trait Results<B: HostBackend>: Clone {
+    fn tensors(&self) -> Vec<Tensor<B, 1>>;
+
+    /// Writes the values of `other` to the memory of these tensors.
+    fn set(&self, other: &Self) {
+        for (place, values) in self.tensors().into_iter().zip(other.tensors()) {
+            B::put(primitive(values), primitive(place));
+        }
     }
 }
 
-/// Tensors that a step changes, or copies of them.
+impl<B: HostBackend> Results<B> for Passed<B> {
+    fn tensors(&self) -> Vec<Tensor<B, 1>> {
+        let sums = self.sums.iter().flat_map(|sums| std::iter::once(&sums.loss).chain(&sums.counted));
+        sums.chain(&self.gradients).cloned().chain(values(&self.statistics)).collect()
+    }
+}
+
+impl<B: HostBackend> Results<B> for Reduced<B> {
+    fn tensors(&self) -> Vec<Tensor<B, 1>> {
+        self.gradients.iter().cloned().chain(values(&self.statistics)).collect()
+    }
+}
+
+impl<B: HostBackend> Results<B> for Norm<B> {
+    fn tensors(&self) -> Vec<Tensor<B, 1>> {
+        vec![self.0.clone()]
+    }
+}
+
+impl<B: HostBackend> Reduced<B> {
+    /// The same in memory of its own, which no other replica reads or writes.
+    pub(super) fn owned(mut self) -> Self {
+        self.gradients.iter_mut().for_each(|gradient| *gradient = own(gradient));
+        for layer in self.statistics.iter_mut().flatten() {
+            for values in [&mut layer.mean, &mut layer.variance] {
+                *values = Tensor::from_inner(own(&values.clone().inner()));
+            }
+        }
+        self
+    }
+}
+
+fn own<B: HostBackend>(values: &Tensor<B, 1>) -> Tensor<B, 1> {
+    tensor(B::own(primitive(values.clone())))
+}
+
+fn values<B: HostBackend>(statistics: &Statistics<B>) -> impl Iterator<Item = Tensor<B, 1>> {
+    statistics.iter().flatten().flat_map(|layer| [&layer.mean, &layer.variance]).map(|values| values.clone().inner())
+}
+
+/// Tensors that recorded work changes, or copies of them.
 pub(super) struct State<B: HostBackend> {
     pub(super) floats: Vec<Tensor<B, 1>>,
     pub(super) integers: Vec<Tensor<B, 1, Int>>,
@@ -53,7 +123,6 @@ pub(super) struct State<B: HostBackend> {
 
 impl<B: HostBackend> State<B> {
     pub(super) fn copy(&self) -> Self {
-        let own = |values: &Tensor<B, 1>| tensor(B::own(primitive(values.clone())));
         let floats = self.floats.iter().map(own).collect();
         Self { floats, integers: self.integers.iter().map(|values| values.clone() + 0).collect() }
     }
@@ -68,33 +137,38 @@ impl<B: HostBackend> State<B> {
         }
     }
 
-    pub(super) fn checksum(&self, computed: &Computed<B>) -> u64 {
+    pub(super) fn checksum(&self, computed: &impl Results<B>) -> u64 {
         let mut sum = Checksum::default();
-        sum.add_tensors(self.floats.iter().chain(computed.tensors()).cloned().collect());
+        sum.add_tensors(self.floats.iter().cloned().chain(computed.tensors()).collect());
         sum.value()
     }
 }
 
 impl<B: HostBackend, T: Task<B>> Recording<B, T> {
     /// # Errors
-    /// If there is no `graph`, or if a step of `plan` cannot be recorded; `is_ours` says that one replica has all of it,
-    /// that nobody else looks at its gradients or updates its weights.
-    pub(super) fn new(plan: &Plan, is_ours: bool, graph: Tried<Box<dyn Graph>>) -> Result<Self> {
+    /// If there is no `graph`, or if a step of `plan` cannot be recorded; `is_ours` says that each replica has all of
+    /// it, that nobody else looks at its gradients or updates its weights, and that nothing is exchanged in its passes.
+    pub(super) fn new(plan: &Plan, is_ours: bool, graph: impl Fn() -> Tried<Box<dyn Graph>>) -> Result<Self> {
         let rule = matches!(plan.optim.optimizer, OptimizerKind::Sgd | OptimizerKind::Adam | OptimizerKind::AdamW);
         let is_one = plan.probe.is_none() && plan.sampler.group(0, 0).micro_batches() == 1;
         let (refused, remedy) = ("steps cannot be recorded", "train with --cuda-graph off");
         if !(is_ours && rule && is_one && B::IN_PLACE) || plan.precision.needs_loss_scale() {
-            let needed =
-                "one replica, f32 or bf16, SGD, Adam or AdamW, no accumulation, no --elastic and no run.log_units";
+            let needed = "f32 or bf16, SGD, Adam or AdamW, one replica or --no-sync-bn, no stages, no accumulation, no \
+                          --shard-optimizer, no --elastic and no run.log_units";
             return Err(Error::usage(format!("{refused}: that takes the backend tch, {needed}; {remedy}")));
         }
-        let graph = graph.map_err(|why| Error::usage(format!("{refused}: {why}; {remedy}")))?;
-        Ok(Self { graph: Some(graph), place: None, steps: 0, computed: None })
+        let graph = || graph().map_err(|why| Error::usage(format!("{refused}: {why}; {remedy}")));
+        let graphs = Some([graph()?, graph()?]);
+        Ok(Self { graphs, place: None, shares: Vec::new(), steps: 0, places: None })
     }
 
-    /// The batch in its place, and whether it fits there; the first one makes the place.
-    pub(super) fn placed(&mut self, task: &T, (input, samples): Batch<B, T>) -> (Batch<B, T>, bool) {
-        let place = self.place.get_or_insert_with(|| (input.clone(), samples));
-        if place.1 == samples && task.put(&input, &place.0) { (place.clone(), true) } else { ((input, samples), false) }
+    /// The batch in its place, and whether it fits there, as those of the other replicas do, which have these `shares`;
+    /// the first one makes the place.
+    pub(super) fn placed(&mut self, task: &T, batch: Batch<B, T>, shares: Vec<usize>) -> (Batch<B, T>, bool) {
+        if self.place.is_none() {
+            (self.place, self.shares) = (Some(batch.clone()), shares.clone());
+        }
+        let place = self.place.as_ref().expect("it was just made");
+        if self.shares == shares && task.put(&batch.0, &place.0) { (place.clone(), true) } else { (batch, false) }
     }
 }

@@ -33,7 +33,7 @@ enum Way<B: HostBackend> {
     /// There is one replica.
     None,
     InMemory,
-    /// With other processes, some of them during the backward pass.
+    /// With other processes, some of them during the backward pass, unless that is recorded.
     InBuckets(Option<Overlap<B>>),
 }
 
@@ -53,7 +53,7 @@ impl<B: HostBackend> Reduction<B> {
             Way::None
         } else if shares_tensors && precision == ReducePrecision::F32 {
             Way::InMemory
-        } else if collective.is_distributed() {
+        } else if collective.is_distributed() && !plan.recorded.is_on() {
             Way::InBuckets(Some(Overlap::new(kernels, collective.clone(), precision)?))
         } else {
             Way::InBuckets(None)

@@ -104,14 +104,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let reduction = Reduction::new(collective.clone(), kernels, &plan, own, device.clone())?;
         let arenas = rule.lock().arenas().filter(|_| reduction.takes_packed());
         let has_all = stage.is_whole() && reduction.own.is_none();
-        let graph = match plan.recorded {
-            Recorded::No => None,
-            Recorded::ByDevice => Some(B::graph(plan.world.device_of(rank))),
-            Recorded::By(new) => Some(new()),
+        let is_ours = has_all
+            && !(collective.size() > 1 && plan.sync_bn)
+            && !generation.is_elastic()
+            && recipe.rule.is_none()
+            && !task.sees_gradients();
+        let graph = || match plan.recorded {
+            Recorded::By(new) => new(),
+            _ => B::graph(plan.world.device_of(rank)),
         };
-        let is_alone = has_all && collective.size() == 1 && !generation.is_elastic();
-        let is_ours = is_alone && recipe.rule.is_none() && !task.sees_gradients();
-        let recording = graph.map(|graph| Recording::new(&plan, is_ours, graph)).transpose()?;
+        let recording = plan.recorded.is_on().then(|| Recording::new(&plan, is_ours, graph)).transpose()?;
         let waits = plan.precision.needs_loss_scale() || generation.is_elastic() || !has_all;
         let is_late = recording.is_some() || !(B::is_processor() || waits);
         Ok(Self {

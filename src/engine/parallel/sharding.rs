@@ -21,7 +21,11 @@ use super::{Broken, Collective, HostBackend, Key, Plan, ReducePrecision};
 
 /// Whether each replica of `collective` updates its share, if nothing else forbids it.
 pub(super) fn is_parted<B: HostBackend>(plan: &Plan, collective: &Collective) -> bool {
-    let is_free = B::is_processor() && !collective.is_distributed() && plan.reduce_precision == ReducePrecision::F32;
+    // A recorded update is one of all weights.
+    let is_free = B::is_processor()
+        && !collective.is_distributed()
+        && plan.reduce_precision == ReducePrecision::F32
+        && !plan.recorded.is_on();
     collective.size() > 1 && (plan.shard_optimizer || is_free)
 }
 

@@ -1,6 +1,5 @@
 //! One optimizer step of one worker: the passes, the reduction, the exchange of losses, the update.
 
-use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use kiln_ops::{primitive, settle, tensor};
 use kiln_system::Result;
@@ -8,7 +7,7 @@ use tracing::info_span;
 
 use super::message::StepMessage;
 use super::outcome::{Outcome, Read, not_finite};
-use super::passes::Passes;
+use super::passes::{Passes, Statistics};
 use super::probe::Observed;
 use super::remedy::raise_device_panic;
 use super::replica::Flow;
@@ -16,9 +15,7 @@ use super::sharding::lengths;
 use super::tensors::parts;
 use super::work::PAUSE;
 use super::{Counts, Group, HostBackend, Key, Operation, ReducePrecision, Replica, Share, StepReport, Task};
-use crate::nn::{
-    BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
-};
+use crate::nn::{TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat};
 use crate::optim::{clip_factor, clip_factor_there, global_norm, norms};
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
@@ -65,11 +62,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// Updates running statistics and weights.
-    pub(super) fn commit(
-        &mut self,
-        gradients: Vec<Tensor<B, 1>>,
-        statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
-    ) -> Result<()> {
+    pub(super) fn commit(&mut self, gradients: Vec<Tensor<B, 1>>, statistics: Statistics<B>) -> Result<()> {
         for of_micro_batch in statistics {
             let _phase = info_span!("running statistics").entered();
             self.set_model(update_running_statistics(self.model(), of_micro_batch));
@@ -189,11 +182,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// The statistics by which all replicas update their running averages, if they keep those of all: the means over
     /// the replicas with a sample. Averages are linear, so this is the mean of each replica's own averages. Since all
     /// have it in every step, a checkpoint needs no others.
-    fn mean_statistics(
-        &self,
-        mut of_micro_batches: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
-        group: &Group,
-    ) -> Result<Vec<Vec<BatchStatistics<Autodiff<B>>>>> {
+    pub(super) fn mean_statistics(&self, mut of_micro_batches: Statistics<B>, group: &Group) -> Result<Statistics<B>> {
         if !self.plan.averages_statistics() {
             return Ok(of_micro_batches);
         }

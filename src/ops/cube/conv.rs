@@ -24,8 +24,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
         weight
     }
 
-    fn conv_weights(weights: Vec<FloatTensor<Self>>, dtype: DType) -> Option<Vec<FloatTensor<Self>>> {
-        Some(weights::laid::<R, F, I, E>(weights, dtype))
+    fn conv_weights(weights: impl FnOnce() -> Vec<FloatTensor<Self>>, dtype: DType) -> Option<Vec<FloatTensor<Self>>> {
+        Some(weights::laid::<R, F, I, E>(weights(), dtype))
     }
 
     fn conv_forward([x, weight]: [FloatTensor<Self>; 2], sliding: Sliding) -> FloatTensor<Self> {

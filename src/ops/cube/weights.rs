@@ -19,6 +19,9 @@ pub(super) fn laid<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElemen
     weights: Vec<FusionTensor<R, F, I, E>>,
     dtype: DType,
 ) -> Vec<FusionTensor<R, F, I, E>> {
+    if weights.is_empty() {
+        return weights;
+    }
     let outputs = weights.iter().map(|weight| (weight.shape(), dtype)).collect();
     queue_many::<CubeBackend<R, F, I, E>>("rows of weights", weights, outputs, move |weights| {
         let most = most_inputs(&weights[0].client);
