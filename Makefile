@@ -31,7 +31,7 @@ OURS := --tests
 
 # The rooms whose tests have several processes.
 OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
-	recomputation:: sharding:: stages:: verify::
+	planning:: recomputation:: recomputed_runs:: sharding:: staged_runs:: stages:: verify::
 
 # Rooms whose tests have the same names without other features, and other subjects with them.
 OF_FEATURES := config|doctor|guide|limits|refusals|resume
@@ -70,7 +70,7 @@ test-cuda: ## what every backend must do, on CUDA in full f32, and what is said 
 	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,$(OURS) --features cuda -- cuda:: driver::)
 
 test-wgpu: test-wgpu-ops ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
-	@export NODEVICE_SELECT=1; $(call TESTS,--test engine --features wgpu -- ::wgpu::)
+	@export NODEVICE_SELECT=1; $(call TESTS,--test engine --test models --features wgpu -- ::wgpu::)
 
 # Without the engine's and the application's code, and not optimised: the device computes.
 test-wgpu-ops: ## the primitives alone on wgpu, which is built in half of the time
@@ -81,7 +81,7 @@ test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,$(OURS) --features gloo)
 
 test-nccl: ## tests of several processes whose tensors go over a stand-in for NCCL
-	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln --test engine -- $(OF_PROCESSES))
+	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln --test engine --test models -- $(OF_PROCESSES))
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(call TESTS,$(OURS) --features $(ALL) -- $(ARGS))

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::files::carried;
+pub use crate::until::until;
 
 /// Images of one epoch: four steps of eight, the last of six.
 pub const IMAGES: usize = 30;
@@ -174,17 +175,6 @@ pub fn wait(child: &mut Child) -> Option<i32> {
     let mut code = None;
     until("the process ends", || child.try_wait().unwrap().map(|status| code = status.code()).is_some());
     code
-}
-
-/// Looks every millisecond whether something in another process has come about; three minutes, for the machine may have
-/// more to do.
-#[track_caller]
-pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < Duration::from_secs(180), "waiting in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Copies a directory, with the links in it or without.

@@ -15,7 +15,6 @@ use kiln_training::{ModelConfig, ResNet, Stem};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 
-use crate::command::succeeded;
 use crate::reference::run::{Experiment, plan};
 use crate::toy::setup;
 
@@ -124,7 +123,9 @@ impl Case {
         let mut process = Command::new(std::env::current_exe().unwrap());
         process.args([name, "--exact", "--ignored", "--nocapture"]).stdin(Stdio::null());
         process.env(COUNTED, serde_json::to_string(&self).unwrap());
-        let output = succeeded(&process.output().unwrap());
+        let output = process.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = String::from_utf8(output.stdout).unwrap();
         let counted = output.lines().find_map(|line| line.strip_prefix(COUNTED)).unwrap();
         serde_json::from_str(counted).unwrap()
     }

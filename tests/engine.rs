@@ -1,4 +1,4 @@
-//! The engine, its primitives and the networks, on every backend of the build; each module is about one promise.
+//! The engine, on every backend of the build, with toys and with ResNets; each module is about one promise.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
@@ -11,7 +11,6 @@ mod stand_in;
 mod backends;
 
 mod collective;
-mod command;
 mod compiled;
 #[cfg(feature = "wgpu")]
 mod device_calls;
@@ -25,15 +24,12 @@ mod files;
 mod freeze;
 #[cfg(feature = "tch")]
 mod in_place;
-mod logits;
 mod mean_statistics;
 #[cfg(feature = "gloo")]
 mod mesh;
 mod mixing;
 #[cfg(feature = "gloo")]
 mod nccl;
-#[cfg(feature = "flex")]
-mod networks;
 #[cfg(feature = "tch")]
 mod noise;
 mod optim;
@@ -41,9 +37,7 @@ mod overlap;
 mod own_model;
 mod parity;
 mod placement;
-mod planning;
 mod precision;
-mod presets;
 mod probe;
 mod python;
 mod recomputation;
@@ -60,6 +54,5 @@ mod state;
 mod stragglers;
 mod stress;
 mod toy;
+mod until;
 mod validation;
-#[cfg(feature = "flex")]
-mod views;

@@ -9,7 +9,7 @@ use kiln_engine::parallel::{HostBackend, Observer, StepReport, TrainingState, Wr
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
 
-use crate::command::until;
+use crate::until::until;
 use crate::reference::run::{Recorded, Recorder};
 use crate::toy::{Mishap, Toy, images, plan_of, setup, train};
 

@@ -54,6 +54,7 @@ mod profile;
 #[cfg(feature = "flex")]
 mod published;
 mod python;
+mod recomputed_runs;
 mod refusals;
 #[cfg(feature = "remote")]
 mod remote;
@@ -68,11 +69,13 @@ mod serve;
 #[cfg(feature = "gloo")]
 mod sharding;
 mod skipped;
+mod staged_runs;
 mod storage;
 mod sweep;
 mod tensorboard;
 #[cfg(feature = "tui")]
 mod terminal;
 mod trained_model;
+mod until;
 mod verify;
 mod weights;

@@ -13,6 +13,7 @@ for backend in "$@"; do
     [ "$backend" = flex ] || features="$features,$backend"
     built=$("${CARGO:-cargo}" test --release --no-run --test engine --test ops --features "$features" \
         --message-format=json)
+    "${CARGO:-cargo}" build --release --bin train --features "$features"
     mkdir "$to/$backend"
     for tests in engine ops; do
         program=$(sed -n 's/.*"name":"'$tests'".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -n 1)

@@ -11,7 +11,7 @@ use kiln_engine::state::{StateDict, sha256};
 use kiln_ops::statistics::Direction;
 
 use super::*;
-use crate::command::until;
+use crate::until::until;
 use crate::engines::connected_by;
 use crate::reference::run::{Recorded, run_with};
 use crate::small::{plan_of, setup};
