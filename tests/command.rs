@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
-use std::time::{Duration, Instant};
 
 use kiln::metrics::Record;
 use kiln_engine::state::{from_safetensors, sha256};
@@ -12,7 +11,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::files::carried;
-pub use crate::until::until;
+#[allow(unused_imports, reason = "one program waits for nothing")]
+pub use crate::until::{kill, until, wait};
 
 /// Images of one epoch: four steps of eight, the last of six.
 pub const IMAGES: usize = 30;
@@ -160,21 +160,6 @@ pub fn free_port() -> u16 {
 #[track_caller]
 pub fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
-}
-
-/// Ends a process at once.
-#[track_caller]
-pub fn kill(child: &mut Child) {
-    child.kill().unwrap();
-    wait(child);
-}
-
-/// Waits for a process, at most as long as [`until`] looks.
-#[track_caller]
-pub fn wait(child: &mut Child) -> Option<i32> {
-    let mut code = None;
-    until("the process ends", || child.try_wait().unwrap().map(|status| code = status.code()).is_some());
-    code
 }
 
 /// Copies a directory, with the links in it or without.

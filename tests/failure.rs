@@ -9,9 +9,9 @@ use kiln_engine::parallel::{HostBackend, Observer, StepReport, TrainingState, Wr
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
 
-use crate::until::until;
 use crate::reference::run::{Recorded, Recorder};
 use crate::toy::{Mishap, Toy, images, plan_of, setup, train};
+use crate::until::until;
 
 const REPLICAS: usize = 3;
 /// The third of five steps of three replicas with two images each: images 12 to 17, every third one for replica 1.

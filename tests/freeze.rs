@@ -8,11 +8,9 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln_engine::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
 use kiln_engine::parallel::HostBackend;
-use kiln_engine::state::{StateDict, from_safetensors};
 use kiln_ops::statistics::{Combine, Direction, StatisticsGroup};
 use kiln_training::{ModelConfig, ResNet, Stem, count_parameters};
 
-use crate::command::{Workplace, errors};
 use crate::reference::features;
 
 const CLASSES: usize = 10;
@@ -95,39 +93,4 @@ fn patterns_name_modules_and_tensors() {
         assert!(error.contains(rule) && error.contains("--freeze") && error.lines().count() == 1, "{error}");
     }
     assert_eq!(kiln_engine::nn::flat(&model::<B>("backbone").unwrap(), TensorSet::Trained).len(), 2);
-}
-
-fn weights(path: &std::path::Path) -> StateDict {
-    from_safetensors(&std::fs::read(path).unwrap(), path).unwrap().0
-}
-
-#[cfg(feature = "flex")]
-#[test]
-fn a_frozen_run_changes_exactly_the_head() {
-    let place = Workplace::new();
-    place.train("first", &["--epochs=1", "--backend=flex"]);
-    let start = place.run("first").checkpoint("latest/model.safetensors");
-    let pretrained = format!("--pretrained={}", start.display());
-    let output =
-        place.train("second", &["--epochs=2", "--freeze=backbone", "--ema-decay=0.5", &pretrained, "--backend=flex"]);
-    assert!(output.contains("of them are trained") && output.contains("weights     from"), "{output}");
-    let before = weights(&start);
-    for file in ["latest/model.safetensors", "latest/average.safetensors"] {
-        let after = weights(&place.run("second").checkpoint(file));
-        let changed: Vec<_> =
-            before.iter().filter(|(name, tensor)| after[*name] != **tensor).map(|(name, _)| name).collect();
-        assert_eq!(changed, ["fc.bias", "fc.weight"], "{file}");
-    }
-    let optimizer = weights(&place.run("second").checkpoint("latest/optimizer.safetensors"));
-    assert_eq!(optimizer.keys().collect::<Vec<_>>(), ["fc.bias.0", "fc.weight.0", "step"]);
-}
-
-#[cfg(feature = "flex")]
-#[test]
-fn what_cannot_be_frozen_is_refused_before_the_first_step() {
-    let place = Workplace::new();
-    let output = place.small("run", &["--freeze=layer7"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(errors(&output)[0].contains("freeze 'layer7' names no trained tensor"), "{:?}", errors(&output));
-    assert!(!place.path("run").exists());
 }

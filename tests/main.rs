@@ -46,6 +46,8 @@ mod limits;
 mod members;
 mod metrics;
 mod mlflow;
+#[cfg(feature = "gloo")]
+mod nccl_runs;
 #[cfg(feature = "parquet")]
 mod parquet_files;
 mod predicted;
@@ -76,6 +78,8 @@ mod tensorboard;
 #[cfg(feature = "tui")]
 mod terminal;
 mod trained_model;
+#[cfg(feature = "flex")]
+mod trainings;
 mod until;
 mod verify;
 mod weights;

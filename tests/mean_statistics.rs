@@ -6,7 +6,6 @@ use burn::backend::Autodiff;
 use kiln_engine::parallel::{BnStatistics, HostBackend};
 use kiln_engine::state::StateDict;
 
-use crate::command::Workplace;
 use crate::reference::run::{Recorded, Recorder};
 use crate::toy::{Mishap, Toy, images, plan_of, setup, train};
 
@@ -90,27 +89,4 @@ fn mean_of_those_with_a_sample<B: HostBackend>() {
 on_every_backend! {
     the_mean_of_two_replicas_is_that_of_their_own_averages => || mean_of_two::<TestBackend>();
     a_replica_without_a_sample_adds_nothing_to_the_mean => || mean_of_those_with_a_sample::<TestBackend>();
-}
-
-#[cfg(feature = "flex")]
-#[test]
-fn a_run_that_keeps_the_mean_is_the_same_on_any_devices_in_stages_elastic_and_resumed() {
-    let place = Workplace::new();
-    let line =
-        ["--epochs=2", "--no-sync-bn", "parallel.bn_statistics=mean", "--accumulation-steps=2", "--ema-decay=0.5"];
-    let train = |name: &str, more: &[&str]| place.train(name, &[&line[..], &["--backend=flex"], more].concat());
-    let told = train("calm", &[]);
-    assert!(told.contains("local batch-norm with averaged running statistics"), "{told}");
-    train("two", &["--gpu-ids=0,1"]);
-    train("stages", &["--stages=2", "--gpu-ids=0,1"]);
-    train("elastic", &["--elastic"]);
-    train("cut", &["--max-steps=1"]);
-    train("cut", &["--resume"]);
-    for name in ["two", "stages", "elastic", "cut"] {
-        assert_eq!(place.run(name).tensors(), place.run("calm").tensors(), "{name}");
-        assert_eq!(place.run(name).epochs(), place.run("calm").epochs(), "{name}");
-    }
-    train("first", &["parallel.bn_statistics=first"]);
-    assert_ne!(place.run("first").epochs(), place.run("calm").epochs());
-    assert_eq!(place.run("first").steps(), place.run("calm").steps());
 }

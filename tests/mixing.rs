@@ -8,7 +8,6 @@ use kiln_engine::optim::LossKind;
 use kiln_engine::parallel::HostBackend;
 use kiln_training::{Loss, ModelConfig, ResNet, Stem};
 
-use crate::command::Workplace;
 use crate::python::ask;
 
 const CLASSES: usize = 7;
@@ -125,33 +124,4 @@ on_every_backend! {
     the_loss_of_several_views_is_that_of_timm => || jsd_of_timm::<TestBackend>();
     the_binary_cross_entropy_is_that_of_timm => || bce_of_timm::<TestBackend>();
     the_loss_of_two_labels_is_that_of_their_mixture => || loss_of_two_labels::<TestBackend>();
-}
-
-const EVERYTHING: [&str; 8] = [
-    "--epochs=2",
-    "--rand-augment-ops=2",
-    "--random-erasing=0.5",
-    "--mixup=0.4",
-    "--cutmix=1",
-    "--repeated-augmentation=2",
-    "model.drop_path=0.5",
-    "--backend=flex",
-];
-
-#[cfg(feature = "flex")]
-#[test]
-fn a_run_with_every_augmentation_is_the_same_on_any_number_of_devices_and_after_a_resume() {
-    let place = Workplace::new();
-    place.train("one", &EVERYTHING);
-    place.train("two", &[&EVERYTHING[..], &["--gpu-ids=0,1"]].concat());
-    let cut = [&EVERYTHING[..], &["--max-steps=3"]].concat();
-    place.train("cut", &cut);
-    place.train("cut", &[&EVERYTHING[..], &["--resume"]].concat());
-    let tensors = |name: &str| place.run(name).tensors();
-    assert_eq!(tensors("one"), tensors("two"));
-    assert_eq!(tensors("one"), tensors("cut"));
-    place.train("plain", &["--epochs=2", "--backend=flex"]);
-    assert_ne!(tensors("one"), tensors("plain"));
-    let refused = place.small("one", &["--epochs=3", "--mixup=0", "--resume"]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(2), "without one of them it is another experiment");
 }

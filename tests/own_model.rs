@@ -22,9 +22,9 @@ use kiln_engine::parallel::{Counts, HostBackend, Observer, Plan, Position, Train
 use kiln_engine::state::{HostTensor, StateDict, from_safetensors};
 
 use crate::backends::several_devices;
-use crate::command::{kill, until};
 use crate::reference::run::Recorder;
 use crate::toy::{self, Mishap, Toy};
+use crate::until::{kill, until};
 
 fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();

@@ -11,7 +11,6 @@ use kiln_system::Result;
 use kiln_training::{ModelConfig, ResNet, Stem};
 
 use crate::backends::computes_in;
-use crate::command::{Workplace, succeeded};
 use crate::reference::precision::{InPrecision, in_precision};
 use crate::reference::run::{Recorded, Setup, run_from};
 use crate::small;
@@ -147,26 +146,4 @@ fn divergence<B: HostBackend>() {
     let Err(error) = in_f16::<B>(2.0, 1e30) else { panic!("such a rate cannot work") };
     let error = error.to_string();
     assert!(error.contains("not finite") && error.contains("--learning-rate"), "{error}");
-}
-
-/// The flex backend has no instructions for halves.
-#[cfg(feature = "flex")]
-#[test]
-fn a_half_type_without_instructions_is_named_and_another_trainers_word_for_it_becomes_f32() {
-    let place = Workplace::new();
-    let plan = |run: &str, arguments: &[&str]| {
-        let output = place.small(run, &[&["--backend=flex", "--dry-run"], arguments].concat()).output().unwrap();
-        (succeeded(&output), String::from_utf8(output.stderr).unwrap())
-    };
-    for insisting in [&["--precision=f16"][..], &["--amp", "--precision=f16"]] {
-        let (plan, warning) = plan("asked", insisting);
-        assert!(plan.contains("f16 with f32 weights"), "{plan}");
-        assert!(warning.contains("warning: here f16 is no faster"), "{warning}");
-    }
-    for word in ["--amp", "trainer.precision=16-mixed", "--fp16"] {
-        let (plan, _) = plan("word", &[word]);
-        assert!(plan.contains("note: here f16 is no faster") && plan.contains(", f32"), "{plan}");
-        assert!(!plan.contains("f16 with f32 weights"), "{plan}");
-    }
-    assert!(!plan("full", &[]).0.contains("no faster"));
 }

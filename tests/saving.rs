@@ -9,9 +9,9 @@ use kiln_engine::parallel::{HostBackend, Observer, Plan, Processes, StepReport, 
 use kiln_engine::state::sha256;
 use kiln_system::{Error, Result};
 
-use crate::until::until;
 use crate::reference::run::Experiment;
 use crate::toy::{Mishap, Toy, images, plan_of, setup, train_with};
+use crate::until::until;
 
 const REPLICAS: usize = 3;
 const STEPS: usize = 20;

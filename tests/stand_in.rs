@@ -122,6 +122,7 @@ pub fn over(mut command: Command, fault: &str) -> Option<Command> {
 /// `over_nccl!(sentence sentence)` makes of tests of several processes, which go over Gloo, tests `over_nccl::sentence`
 /// whose tensors go over the stand-in for NCCL.
 #[cfg(feature = "gloo")]
+#[allow(unused_macros, reason = "one program starts no processes")]
 macro_rules! over_nccl {
     ($($name:ident)+) => {
         mod over_nccl { $(#[test] fn $name() { crate::stand_in::over_nccl(super::$name); })+ }

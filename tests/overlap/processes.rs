@@ -11,10 +11,10 @@ use kiln_engine::state::{StateDict, sha256};
 use kiln_ops::statistics::Direction;
 
 use super::*;
-use crate::until::until;
 use crate::engines::connected_by;
 use crate::reference::run::{Recorded, run_with};
 use crate::small::{plan_of, setup};
+use crate::until::until;
 
 /// The statistics that a backward pass asks for at its end.
 const LAST: Operation = Operation::Statistics { layer: 0, direction: Direction::Backward };

@@ -79,11 +79,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         batch: &Batch<B, T>,
     ) -> Result<Done<B>> {
         let Places { passed, reduced, norm } = places;
-        let again = &mut || again(passed, self.pass(group, batch));
-        info_span!("replay").in_scope(|| passes.replay(again)).map_err(refused)?;
+        let replay = |graph: &mut dyn Graph, work: &mut dyn FnMut()| {
+            info_span!("replay").in_scope(|| graph.replay(work)).map_err(refused)
+        };
+        replay(passes.as_mut(), &mut || again(passed, self.pass(group, batch)))?;
         reduced.set(&self.reduce(passed.clone(), group)?);
-        let again = &mut || again(norm, self.commit_reduced(reduced));
-        info_span!("replay").in_scope(|| update.replay(again)).map_err(refused)?;
+        replay(update.as_mut(), &mut || again(norm, self.commit_reduced(reduced)))?;
         Ok((passed.sums.clone(), norm.clone()))
     }
 

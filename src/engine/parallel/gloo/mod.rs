@@ -303,7 +303,8 @@ fn tag(key: Key) -> u32 {
         Operation::Leaving => 9,
         Operation::Weights => 10,
         Operation::RunningStatistics => 11,
-        Operation::Statistics { layer, direction } => 12 + 2 * layer + direction as usize,
+        Operation::Recording => 12,
+        Operation::Statistics { layer, direction } => 13 + 2 * layer + direction as usize,
     };
     // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
     (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32
