@@ -123,22 +123,29 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let computed = work(self)?;
         let (after, wanted) = (state.copy(), state.checksum(&computed));
         state.set(&before);
-        let captured = self.captured(graph, work);
+        let other = || Err("another replica cannot record them".into());
+        // While a replica records, nothing queued before may be waited for, nor may others wait for its device.
+        let synced = B::sync(&self.device).map_err(|error| format!("{error:?}"));
+        let captured = if self.all(synced.is_ok(), 3 * part)? {
+            self.captured(graph, work)
+        } else {
+            synced.and_then(|()| other())
+        };
         // Who replays alone would not come to where the passes of the others meet.
-        let replayed = if self.all(captured.is_ok(), 2 * part)? {
+        let replayed = if self.all(captured.is_ok(), 3 * part + 1)? {
             captured.and_then(|found| {
                 // Who records nothing has done the work by that.
                 state.set(&before);
                 graph.replay(&mut || again(&found, work(self))).map(|()| found)
             })
         } else {
-            captured.and(Err("another replica cannot record them".into()))
+            captured.and_then(|_| other())
         };
         let replayed = replayed.and_then(|found| {
             let why = "a replayed step has other bits; --deterministic leaves out kernels whose bits vary";
             if state.checksum(&found) == wanted { Ok(found) } else { Err(why.into()) }
         });
-        if self.all(replayed.is_ok(), 2 * part + 1)?
+        if self.all(replayed.is_ok(), 3 * part + 2)?
             && let Ok(found) = replayed
         {
             return Ok((found, true));
@@ -152,8 +159,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Records `work`. If the graph refuses before, it is done all the same, as other replicas may meet this one in it.
     fn captured<R>(&mut self, graph: &mut dyn Graph, work: &mut dyn FnMut(&mut Self) -> Result<R>) -> Tried<R> {
-        // Nothing of before may be waited for while it records.
-        B::sync(&self.device).map_err(|error| format!("{error:?}"))?;
         let mut computed = None;
         let recorded = graph.record(&mut || {
             computed = Some(match catch_unwind(AssertUnwindSafe(|| work(self))) {
