@@ -86,8 +86,10 @@ fn a_stage_without_a_part_of_the_network_is_refused() {
         (&["--stages=2", "--split-points=0"], "the split points [0]; each later stage begins at a unit from 1 to 9"),
         (&["--stages=11"], parts),
     ] {
-        let output = place.small("run", line).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));
+        for more in [&[][..], &["--dry-run"]] {
+            let output = place.small("run", &[line, more].concat()).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The plan that is printed before the first step: what will run, where, and how large it is.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::Path;
 
 use kiln_data::{DataConfig, Source, synthetic};
@@ -83,15 +84,33 @@ fn card(backend: &dyn Backend, index: usize) -> Option<Card> {
     is_cuda.then(|| Card::of(index)).flatten()
 }
 
-/// What a device hosts: replicas or, if they have stages, the stage of each.
+/// What a device hosts: replicas or, if they have stages, some stages of them.
 fn hosted(world: &World, slot: usize) -> String {
-    let workers = world.shares[slot].clone();
-    let name = |worker: usize| match world.stages {
-        1 => worker.to_string(),
-        _ => format!("{} (stage {})", worker % world.size, worker / world.size),
+    let (size, workers) = (world.size, world.shares[slot].clone());
+    let replicas = |stage: usize| {
+        let of_stage = stage * size..(stage + 1) * size;
+        let [start, end] = [workers.start.max(of_stage.start), workers.end.min(of_stage.end)];
+        (start - of_stage.start)..(end - of_stage.start)
     };
-    let noun = if workers.len() == 1 { "replica" } else { "replicas" };
-    format!("{noun} {}", workers.map(name).collect::<Vec<_>>().join(", "))
+    if world.stages == 1 {
+        return listed("replica", replicas(0));
+    }
+    let stages: Vec<usize> = (workers.start / size..workers.end.div_ceil(size)).collect();
+    let same = stages.chunk_by(|one, next| replicas(*one) == replicas(*next));
+    let part = |stages: &[usize]| {
+        let numbers = stages[0]..stages[0] + stages.len();
+        format!("{} ({})", listed("replica", replicas(stages[0])), listed("stage", numbers))
+    };
+    same.map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// As in `replica 3`, `stages 0, 1` and `replicas 0-7`.
+fn listed(what: &str, numbers: Range<usize>) -> String {
+    match numbers.len() {
+        1 => format!("{what} {}", numbers.start),
+        ..=4 => format!("{what}s {}", numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")),
+        _ => format!("{what}s {}-{}", numbers.start, numbers.end - 1),
+    }
 }
 
 fn world(config: &Config, prepared: &Prepared) -> String {

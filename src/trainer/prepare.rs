@@ -6,7 +6,7 @@ use kiln_data::{DataConfig, DataSplits};
 use kiln_engine::checkpoint::{Interval, Resume};
 use kiln_engine::optim::Schedule;
 use kiln_engine::parallel::nccl::Transport;
-use kiln_engine::parallel::{BackendKind, CudaGraph, Plan, Probe, Recorded, Sampler, SamplerConfig, World};
+use kiln_engine::parallel::{BackendKind, CudaGraph, Plan, Probe, Recorded, Sampler, SamplerConfig, World, cut};
 use kiln_objects::is_url;
 use kiln_system::stop::Stop;
 use kiln_system::{Error, Result, shown};
@@ -123,6 +123,8 @@ fn class_count(wanted: usize, splits: &DataSplits) -> Result<usize> {
 
 fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop: Stop) -> Result<Plan> {
     let run = &config.run;
+    let costs: Vec<f64> = config.model.architecture().units().into_iter().map(|(_, cost)| cost).collect();
+    cut(&costs, world.stages, &config.parallel.split_points)?;
     let sampler = Sampler::new(SamplerConfig {
         len: splits.train.len(),
         world_size: world.size,
