@@ -2,7 +2,7 @@
 //! `norm_kernels.rs`.
 
 use burn::backend::LibTorch;
-use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::backend::libtorch::TchTensor;
 use kiln_kernels::{Activation, BatchNorm, Epilogue as HostEpilogue};
 use tch::{Device, Tensor};
 
@@ -21,7 +21,7 @@ fn on_host(x: &TchTensor) -> Option<BatchNorm> {
     is_nhwc.then_some(BatchNorm { channels, parallel_for })
 }
 
-impl<E: TchElement> BatchNormOps for LibTorch<E> {
+impl BatchNormOps for LibTorch<f32> {
     fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
         if let Some(norm) = on_host(&x) {
             let [mean, m2] = of_kind!(x.tensor.kind(), T => moments::<T>(norm, &x));
@@ -137,7 +137,7 @@ fn gradient_sums<T: Activation + Value>(
     gradient: TchTensor,
     x: &TchTensor,
     mean: &TchTensor,
-    relu: Option<&ReluState<LibTorch<impl TchElement>>>,
+    relu: Option<&ReluState<LibTorch<f32>>>,
 ) -> [TchTensor; 3] {
     let mut gradient = TchTensor::from_existing(to_nhwc(&gradient), gradient.storage);
     if let Some(relu) = relu.filter(|relu| relu.mask.is_none()) {
@@ -156,7 +156,7 @@ fn input_gradient<T: Activation + Value>(
     gradient: &TchTensor,
     x: &TchTensor,
     factors: [TchTensor; 4],
-    relu: Option<&ReluState<LibTorch<impl TchElement>>>,
+    relu: Option<&ReluState<LibTorch<f32>>>,
 ) -> TchTensor {
     let (gradient, x, mask) = (to_nhwc(gradient), to_nhwc(x), mask(relu));
     let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
@@ -180,7 +180,7 @@ pub(super) fn with_epilogue<T: Value, R>(
 }
 
 /// Scale and bias that give the sign of the output, if no shortcut was added.
-fn mask<E: TchElement>(relu: Option<&ReluState<LibTorch<E>>>) -> Option<[Tensor; 2]> {
+fn mask(relu: Option<&ReluState<LibTorch<f32>>>) -> Option<[Tensor; 2]> {
     relu.and_then(|relu| relu.mask.as_ref()).map(|factors| factors.each_ref().map(|factor| factor.tensor.contiguous()))
 }
 

@@ -20,7 +20,7 @@ use std::ptr::null_mut;
 
 use batch_norm::with_epilogue;
 use burn::backend::LibTorch;
-use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::backend::libtorch::TchTensor;
 use burn::tensor::ops::ModuleOps;
 use burn::tensor::{Shape, TensorMetadata};
 use host_conv::to_nhwc;
@@ -93,7 +93,7 @@ fn check(message: *mut c_char) {
 const INPUT: c_int = 1;
 const WEIGHT: c_int = 2;
 
-impl<E: TchElement> ConvOps for LibTorch<E> {
+impl ConvOps for LibTorch<f32> {
     /// On a processor without instructions for a half type, ATen sums in that type.
     fn has_groups(x: &TchTensor) -> bool {
         x.tensor.device() != Device::Cpu || Unit::of(x.tensor.kind()) != Unit::None
@@ -217,11 +217,11 @@ fn convolution_backward(
     [dx, dweight]
 }
 
-impl<E: TchElement> PoolOps for LibTorch<E> {}
+impl PoolOps for LibTorch<f32> {}
 
-impl<E: TchElement> BranchOps for LibTorch<E> {}
+impl BranchOps for LibTorch<f32> {}
 
-impl<E: TchElement> GradientOps for LibTorch<E> {
+impl GradientOps for LibTorch<f32> {
     fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
         let same = in_layout_of(&gradient, &output);
         let dx = if gradient.can_mut() && same.data_ptr() == gradient.tensor.data_ptr() {

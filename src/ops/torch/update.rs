@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
-use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::backend::libtorch::TchTensor;
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, TensorMetadata};
 use kiln_kernels::update::{self, Parameter};
@@ -192,7 +192,7 @@ fn adamw_by_kernel(
     });
 }
 
-impl<E: TchElement> HostOps for LibTorch<E> {
+impl HostOps for LibTorch<f32> {
     const CAN_SHARE: bool = true;
 
     type Below = Self;
