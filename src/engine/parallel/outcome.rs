@@ -4,12 +4,14 @@
 //! end of an epoch, before anything is saved. It is read at once on a processor, in f16, where the update depends on
 //! it, and in an elastic run, which may end after any step.
 
+use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use kiln_ops::{Later, download, primitive};
 use kiln_system::Error;
 
 use super::counts::COUNTED;
 use super::{Counts, HostBackend, StepReport};
+use crate::nn::BatchStatistics;
 
 /// The sums over the samples of a micro-batch.
 #[derive(Debug, Clone)]
@@ -20,6 +22,9 @@ pub struct Sums<B: HostBackend> {
     pub counted: Option<Tensor<B, 1>>,
     pub samples: usize,
 }
+
+/// The batch statistics of each micro-batch with a sample, by layer.
+pub(super) type Statistics<B> = Vec<Vec<BatchStatistics<Autodiff<B>>>>;
 
 /// The sums of the task's counts over one or several micro-batches, and the norms of the gradient, of one replica.
 pub(super) struct Outcome {

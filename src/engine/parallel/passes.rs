@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
 use burn::optim::GradientsAccumulator;
 use burn_train::TrainOutput;
 use kiln_system::{Error, Result};
@@ -19,15 +18,12 @@ use tracing::info_span;
 
 use super::accumulation::{Listener, PreparedKernels};
 use super::micro_batch_group::MicroBatchGroup;
-use super::outcome::Sums;
+use super::outcome::{Statistics, Sums};
 use super::probe::{Observed, ProbePoint};
 use super::recomputation::{Segment, Segments};
 use super::stage::Turn;
 use super::{Collective, Early, Group, HostBackend, Key, Micro, Operation, Replica, Task, Wait, waiting};
-use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
-
-/// The batch statistics of each micro-batch with a sample, by layer.
-pub(super) type Statistics<B> = Vec<Vec<BatchStatistics<Autodiff<B>>>>;
+use crate::nn::{ForwardContext, flat_gradients, parameter_names};
 
 /// What the passes of a step have computed on one replica, in addition to the gradients.
 pub(super) struct Passes<B: HostBackend> {

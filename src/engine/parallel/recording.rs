@@ -12,8 +12,7 @@ use kiln_ops::{Graph, primitive, tensor};
 use kiln_system::{Error, Result};
 
 use super::checksum::Checksum;
-use super::outcome::Sums;
-use super::passes::Statistics;
+use super::outcome::{Statistics, Sums};
 use super::{HostBackend, Plan, Task};
 use crate::optim::OptimizerKind;
 

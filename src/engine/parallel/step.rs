@@ -6,8 +6,8 @@ use kiln_system::Result;
 use tracing::info_span;
 
 use super::message::StepMessage;
-use super::outcome::{Outcome, Read, not_finite};
-use super::passes::{Passes, Statistics};
+use super::outcome::{Outcome, Read, Statistics, not_finite};
+use super::passes::Passes;
 use super::probe::Observed;
 use super::remedy::raise_device_panic;
 use super::replica::Flow;
